@@ -1,0 +1,56 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+# Machines that need another build of torch name it and its source here, for example
+#   make demo TORCH=torch==2.11.0 TORCH_SOURCE="--index-url URL"
+TORCH_SOURCE ?=
+
+BIN := $(VENV)/bin
+RUN := runs/demo
+
+.PHONY: demo test test-long test-gpu lint types check clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/anytime train digits --out $(RUN)
+	for part in 0.25 0.5 0.75 1.0; do \
+	  $(BIN)/anytime sample $(RUN) --fraction $$part --out $(RUN)/samples/fraction-$$part.png || exit; done
+	@echo "look at: $(RUN)/samples/by-length.png  $(RUN)/samples/refining.gif  $(RUN)/report.html"
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check: lint types test
+
+# torch first and alone: left to a range, pip may bring several gigabytes of CUDA to a machine without a GPU.
+$(VENV)/.torch:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "anytime needs Python 3.11 or newer: set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH_SOURCE) "$(TORCH)"
+	$(BIN)/python scripts/check_torch.py
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.torch pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plots]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(RUN)

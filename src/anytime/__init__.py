@@ -1,0 +1,34 @@
+"""Generative models that you can stop at any moment.
+
+>>> import anytime
+>>> anytime.__version__
+'0.1.0'
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anytime.errors import UserError
+    from anytime.model import AnytimeModel, load
+    from anytime.sampling.sampler import Sample
+
+__version__ = "0.1.0"
+
+__all__ = ["AnytimeModel", "Sample", "UserError", "__version__", "load"]
+
+_HOME = {
+    "AnytimeModel": "anytime.model",
+    "Sample": "anytime.sampling.sampler",
+    "UserError": "anytime.errors",
+    "load": "anytime.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: torch takes a second or more, and `anytime --help` must not wait for it.
+    if name not in _HOME:
+        raise AttributeError(f"module 'anytime' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

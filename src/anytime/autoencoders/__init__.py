@@ -1,0 +1,1 @@
+"""Turning data into ordered codes and back."""

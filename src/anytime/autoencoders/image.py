@@ -1,0 +1,80 @@
+"""The paper's image networks: a few strided convolutions, and their counterpart (Appendix E.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anytime import collective
+
+PADDING = 1
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """Batch norm over the global batch: with several ranks their moments are shared, on a CPU too.
+
+    torch's own SyncBatchNorm refuses CPU tensors. Alone, this is exactly `nn.BatchNorm2d`.
+    """
+
+    def forward(self, input: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel height width"]:  # noqa: A002
+        if not self.training or collective.ranks() == 1:
+            return super().forward(input)
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        x = input.float()
+        count = x.numel() // x.shape[1] * collective.ranks()
+        moments = collective.total_with_gradient(torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))])) / count
+        mean, variance = moments[0], moments[1] - moments[0].square()
+        with torch.no_grad():
+            momentum = self.momentum if self.momentum is not None else 0.1
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * count / (count - 1), momentum)
+            self.num_batches_tracked += 1
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return (x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]).to(input.dtype)
+
+
+def _initialised(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Module]:
+    """Convolutions with batch norm and ReLU between them, none after the last."""
+    for layer, width in zip(convolutions, [*widths, None], strict=True):
+        yield _initialised(layer)
+        if width is not None:
+            yield BatchNorm2d(width)
+            yield nn.ReLU()
+
+
+def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
+    """Picture to feature map; `channels` runs from the picture's to the map's."""
+    pairs = list(pairwise(channels))
+    layers: list[nn.Module] = [
+        nn.Conv2d(i, o, k, s, PADDING) for (i, o), k, s in zip(pairs, kernels, strides, strict=True)
+    ]  # fmt: skip
+    return nn.Sequential(*_stack(layers, channels[1:-1]))
+
+
+def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
+    """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions and a sigmoid."""
+    back = channels[::-1]
+    pairs = list(pairwise(back))
+    layers: list[nn.Module] = [
+        nn.ConvTranspose2d(i, o, k, s, PADDING) for (i, o), k, s in zip(pairs, kernels[::-1], strides[::-1], strict=True)
+    ]
+    return nn.Sequential(*_stack(layers, back[1:-1]), nn.Sigmoid())
+
+
+def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Height (or width) of the feature map for a picture of that height."""
+    for kernel, stride in zip(kernels, strides, strict=True):
+        size = (size + 2 * PADDING - kernel) // stride + 1
+    return size

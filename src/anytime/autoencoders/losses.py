@@ -1,0 +1,63 @@
+"""The order-inducing objective (Eqs. 5 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anytime.autoencoders.quantizer import Quantized
+from anytime.autoencoders.truncation import kept, truncate
+from anytime.autoencoders.vqvae import VQVAE
+
+Reduction = Literal["sum", "mean"]
+"""How the terms weigh against each other.
+
+`sum`: sums of squares as Eqs. 5 and 6 print them, all divided by the size of x.
+`mean`: each term averaged on its own, the quantizer's over the kept rows only, as the authors' code does.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """One number per sample, [batch]."""
+
+    total: Tensor
+    reconstruction: Tensor  # mean squared error per value of x
+    quantization: Tensor  # codebook and commitment terms, reduced as in the total
+
+
+def squared_error(x: Float[Tensor, "batch ..."], y: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
+    """‖x − y‖² of each sample."""
+    return (x - y).square().flatten(1).sum(1)
+
+
+def vq_losses(
+    x: Float[Tensor, "batch ..."],
+    x_hat: Float[Tensor, "batch ..."],
+    quantized: Quantized,
+    keep: Int[Tensor, " batch"],
+    reduction: Reduction = "sum",
+) -> Losses:
+    """The bracket of Eq. 6 at i = keep; with keep = length it is Eq. 5. Truncation masks all three terms alike."""
+    reconstruction = squared_error(x, x_hat) / x[0].numel()
+    length, dim = quantized.latents.shape[1:]
+    quantization = (quantized.loss * kept(keep, length)).sum(1)
+    quantization = quantization / (x[0].numel() if reduction == "sum" else keep * dim)
+    return Losses(reconstruction + quantization, reconstruction, quantization)
+
+
+def exact_ordered_losses(model: VQVAE, x: Float[Tensor, "batch channel height width"], reduction: Reduction = "sum") -> Losses:
+    """Eq. 6 without sampling: the mean over every truncation 1..length. Costs `length` decodes."""
+    quantized = model.quantizer(model.latents(x))
+    terms = []
+    for i in range(1, model.length + 1):
+        keep = torch.full((len(x),), i, device=x.device)
+        terms.append(vq_losses(x, model.decode_latents(truncate(quantized.latents, keep)), quantized, keep, reduction))
+    total, reconstruction, quantization = (
+        torch.stack([getattr(t, name) for t in terms]).mean(0) for name in ("total", "reconstruction", "quantization")
+    )
+    return Losses(total, reconstruction, quantization)

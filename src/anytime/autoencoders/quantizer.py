@@ -1,0 +1,137 @@
+"""Vector quantization: each latent vector becomes its nearest codebook entry (Section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from anytime import collective, randomness
+from anytime.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizerConfig:
+    """The codebook and how it learns."""
+
+    codebook_size: int
+    """C, entries of the codebook."""
+    commitment: float = 1.0
+    """β, weight of the commitment term; the paper uses 0.1 to 2."""
+    codebook: Literal["gradient", "ema"] = "gradient"
+    """How entries move: by the gradient of the codebook term (the paper), or as a running mean of what they stand for."""
+    decay: float = 0.99
+    """Memory of the running mean, per step; used with `codebook = "ema"` only."""
+    restart: bool = False
+    """Move entries that nothing uses onto latents of the current batch; needs `codebook = "ema"`, off in the paper."""
+
+    def __post_init__(self) -> None:
+        if self.codebook_size < 2:
+            raise UserError(f"codebook_size must be at least 2, not {self.codebook_size}")
+        if not 0.1 <= self.commitment <= 2.0:
+            raise UserError(f"commitment must be between 0.1 and 2.0, not {self.commitment}")
+        if not 0 < self.decay < 1:
+            raise UserError(f"decay must be between 0 and 1, not {self.decay}")
+        if self.restart and self.codebook != "ema":
+            raise UserError('restart needs codebook = "ema", which counts how often an entry is used')
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    latents: Tensor  # straight-through, [batch, length, dim]
+    codes: Tensor  # [batch, length]
+    loss: Tensor  # codebook + commitment, [batch, length], unreduced so that truncation can mask it
+
+
+class Quantizer(nn.Module):
+    """q(z)_j = argmin_i ‖e_i − z_j‖, with the straight-through gradient."""
+
+    # An entry used less than this per step is dead. Low: a batch may hold fewer codes than the book has entries.
+    DEAD = 0.03
+
+    count: Tensor
+    mean_sum: Tensor
+
+    def __init__(self, config: QuantizerConfig, dim: int) -> None:
+        super().__init__()
+        self.config = config
+        size = config.codebook_size
+        start = torch.empty(size, dim).uniform_(-1 / size, 1 / size)
+        self.codebook = nn.Parameter(start, requires_grad=config.codebook == "gradient")
+        if config.codebook == "ema":
+            self.register_buffer("count", torch.ones(size))
+            self.register_buffer("mean_sum", start.clone())
+
+    def forward(self, latents: Float[Tensor, "batch length dim"]) -> Quantized:
+        with torch.autocast(latents.device.type, enabled=False):  # nearest of 1000: bf16 distances would pick the wrong entry
+            latents = latents.float()
+            codes = self.nearest(latents.detach())
+            entries = self.lookup(codes)
+            commitment = (latents - entries.detach()).square().sum(-1)
+            codebook = (latents.detach() - entries).square().sum(-1) if self.config.codebook == "gradient" else 0.0
+            straight_through = latents + (entries - latents).detach()
+        return Quantized(straight_through, codes, codebook + self.config.commitment * commitment)
+
+    def nearest(self, latents: Float[Tensor, "batch length dim"]) -> Int[Tensor, "batch length"]:
+        """The code of each latent vector."""
+        # ‖e − z‖² = ‖e‖² − 2 e·z + ‖z‖², and ‖z‖² is the same for every entry.
+        squares = self.codebook.square().sum(-1)
+        return torch.addmm(squares, latents.flatten(0, 1), self.codebook.T, alpha=-2).argmin(-1).view(latents.shape[:2])
+
+    def lookup(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length dim"]:
+        """The codebook entries that `codes` name."""
+        return nn.functional.embedding(codes, self.codebook)
+
+    @torch.no_grad()
+    def update(
+        self,
+        latents: Float[Tensor, "batch length dim"],
+        codes: Int[Tensor, "batch length"],
+        kept: Bool[Tensor, "batch length"],
+        seed: int,
+        step: int,
+    ) -> None:
+        """Move a running-mean codebook towards the latents that survived truncation, summed over all ranks."""
+        if self.config.codebook != "ema":
+            return
+        weight = kept.flatten().to(latents.dtype)
+        flat, index = latents.flatten(0, 1).float(), codes.flatten()
+        size, decay = self.config.codebook_size, self.config.decay
+        count = collective.total(flat.new_zeros(size).index_add_(0, index, weight))
+        summed = collective.total(torch.zeros_like(self.codebook).index_add_(0, index, flat * weight[:, None]))
+        self.count.mul_(decay).add_(count, alpha=1 - decay)
+        self.mean_sum.mul_(decay).add_(summed, alpha=1 - decay)
+        if self.config.restart:
+            self._restart(flat, weight > 0, seed, step)
+        # An entry at count 0 has a sum near 0 too; the floor keeps their ratio finite.
+        self.codebook.copy_(self.mean_sum / self.count.clamp_min(1e-5)[:, None])
+
+    def _restart(self, flat: Float[Tensor, "n dim"], kept: Bool[Tensor, " n"], seed: int, step: int) -> None:
+        order = randomness.permutation(len(flat), seed, step).to(flat.device)
+        # Survivors first, in random order; every rank then takes those of rank 0.
+        order = order[torch.argsort((~kept[order]).to(torch.int8), stable=True)]
+        chosen = flat[order[torch.arange(self.config.codebook_size, device=flat.device) % max(1, int(kept.sum()))]]
+        chosen = collective.total(chosen if collective.rank() == 0 else torch.zeros_like(chosen))
+        dead = self.count < self.DEAD
+        self.mean_sum.copy_(torch.where(dead[:, None], chosen, self.mean_sum))
+        self.count.copy_(torch.where(dead, torch.ones_like(self.count), self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class CodebookUse:
+    """How much of the codebook a set of codes uses."""
+
+    used: int  # entries that occur
+    dead: int  # entries that do not
+    perplexity: float  # exp of the entropy of the entries' frequencies: codebook_size when all are equally common
+
+
+def codebook_use(counts: Float[Tensor, " codebook_size"]) -> CodebookUse:
+    """Use of the codebook from how often each entry occurs."""
+    share = counts.double() / counts.sum().clamp_min(1)
+    entropy = -torch.special.xlogy(share, share).sum()
+    used = int((counts > 0).sum())
+    return CodebookUse(used, len(counts) - used, float(entropy.exp()))

@@ -1,0 +1,118 @@
+"""The VQ-VAE of Section 4: x -> latents -> codes -> latents -> x. Ordered or not is a matter of training, not of class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anytime.autoencoders import image
+from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
+from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
+from anytime.autoencoders.truncation import truncate
+from anytime.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoencoderConfig:
+    """Shapes of the autoencoder. What it must agree on (length, dim, the map's size) is checked here."""
+
+    shape: tuple[int, int, int]
+    """Channels, height and width of the data."""
+    length: int
+    """K, full number of codes."""
+    dim: int
+    """Size of one codebook entry: the feature map's area (channel-wise) or its channels (spatial-wise)."""
+    quantizer: QuantizerConfig
+    layout: Layout = "channel"
+    """Which axis becomes the sequence of codes."""
+    widths: tuple[int, ...]
+    """Channels between the convolutions."""
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
+            raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
+        if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
+            raise UserError(
+                f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
+                f"not length {self.length} × dim {self.dim}; change length, dim or the strides"
+            )
+        if self.decoded_size != self.shape[1:]:
+            raise UserError(
+                f"autoencoder: these strides turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them"
+            )
+
+    @property
+    def channels(self) -> int:
+        """Channels of the feature map."""
+        return self.length if self.layout == "channel" else self.dim
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Height and width of the feature map."""
+        height, width = (image.map_size(s, self.kernels, self.strides) for s in self.shape[1:])
+        return height, width
+
+    @property
+    def decoded_size(self) -> tuple[int, int]:
+        """Height and width of what the decoder makes of the feature map."""
+        height, width = self.places
+        for kernel, stride in zip(self.kernels[::-1], self.strides[::-1], strict=True):
+            height, width = ((s - 1) * stride - 2 * image.PADDING + kernel for s in (height, width))
+        return height, width
+
+
+@dataclass(frozen=True, slots=True)
+class Reconstruction:
+    x: Tensor  # like the input, from the kept codes only
+    latents: Tensor  # the encoder's output e(x), [batch, length, dim]
+    quantized: Quantized
+
+
+class VQVAE(nn.Module):
+    def __init__(self, config: AutoencoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        channels = [config.shape[0], *config.widths, config.channels]
+        self.encoder = image.encoder(channels, config.kernels, config.strides)
+        self.decoder = image.decoder(channels, config.kernels, config.strides)
+        self.quantizer = Quantizer(config.quantizer, config.dim)
+
+    @property
+    def length(self) -> int:
+        return self.config.length
+
+    @property
+    def codebook_size(self) -> int:
+        return self.config.quantizer.codebook_size
+
+    def latents(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch length dim"]:
+        """e(x), before quantization."""
+        return to_latents(self.encoder(x), self.config.layout)
+
+    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel height width"]:
+        """d(z)."""
+        x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.places))
+        return x.float()
+
+    def forward(self, x: Float[Tensor, "batch channel height width"], keep: Int[Tensor, " batch"]) -> Reconstruction:
+        """d(z_{<=keep}): encode, quantize, cut, decode."""
+        latents = self.latents(x)
+        quantized = self.quantizer(latents)
+        return Reconstruction(self.decode_latents(truncate(quantized.latents, keep)), latents, quantized)
+
+    @torch.no_grad()
+    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+        """The codes of x, most important first."""
+        return self.quantizer.nearest(self.latents(x).float())
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+        """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
+        latents = self.quantizer.codebook.new_zeros(len(codes), self.length, self.config.dim)
+        latents[:, : codes.shape[1]] = self.quantizer.lookup(codes)
+        return self.decode_latents(latents)

@@ -1,0 +1,71 @@
+"""The command line: one file per verb.
+
+Parsing needs neither torch nor the rest of the library; a verb imports what it uses when it runs, so `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import NoReturn
+
+from anytime.errors import UserError, nearest
+
+VERBS = {
+    "data": "known data sets, their state, verified download",
+    "train": "train a model: pretrain, ordered, prior; the same command again resumes",
+    "sample": "draw samples from any number of codes",
+    "reconstruct": "encode pictures and decode them from their first codes",
+    "info": "what a model is and whether it is whole",
+}
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        sys.exit(_run(argv))
+    except UserError as error:
+        print(f"anytime: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("anytime: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if argv[0] == "--version":
+        from anytime import __version__
+
+        print(__version__)
+        return 0
+    verb, rest = argv[0], argv[1:]
+    if verb not in VERBS:
+        raise UserError(f"{verb!r} is no verb; {nearest(verb, VERBS)}")
+    from anytime.cli.arguments import parse
+
+    module = importlib.import_module(f"anytime.cli.{verb}")
+    arguments = parse(module.Arguments, rest, f"anytime {verb}", VERBS[verb])
+    result = module.run(arguments)
+    if arguments.json:
+        print(json.dumps(result))
+    sys.stdout.flush()
+    return 0
+
+
+def _overview() -> str:
+    lines = [
+        "Generative models that you can stop at any moment.",
+        "",
+        "usage: anytime VERB … ; anytime VERB --help says more",
+        "",
+    ]
+    return "\n".join(lines + [f"  {verb:<12} {text}" for verb, text in VERBS.items()])

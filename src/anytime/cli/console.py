@@ -1,0 +1,60 @@
+"""Progress for people: bars on a terminal, a line now and then elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_SECONDS = 10.0  # between two lines where there is no terminal to redraw
+
+
+class TrainingConsole:
+    """A bar per stage with the time left and the current losses."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description:>9}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[losses]}"),
+        )
+        self.bars = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self._bar: TaskID | None = None
+        self._name, self._begun, self._first, self._steps, self._line = "", 0.0, 0, 0, 0.0
+
+    def __enter__(self) -> TrainingConsole:
+        self.bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bars.stop()
+
+    def stage(self, name: str, step: int, steps: int) -> None:
+        self._name, self._begun, self._first, self._steps = name, time.monotonic(), step, steps
+        self._bar = self.bars.add_task(name, total=steps, completed=step, losses="")
+        if step:
+            self.say(f"resuming the {name} stage at step {step:,} of {steps:,}")
+
+    def progress(self, step: int, losses: dict[str, float]) -> None:
+        text = "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
+        if self._bar is not None:
+            self.bars.update(self._bar, completed=step, losses=text)
+        now = time.monotonic()
+        if not self.console.is_terminal and (now - self._line > LINE_SECONDS or step == self._steps):
+            self._line = now
+            rate = (now - self._begun) / max(1, step - self._first)
+            self.say(f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {text}")
+
+    def say(self, text: str) -> None:
+        if self.console.is_terminal:
+            self.console.print(text, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)

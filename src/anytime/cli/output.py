@@ -1,0 +1,82 @@
+"""Samples as files: the ending decides the format."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from anytime.data.pictures import grid, png_bytes, write_gif
+from anytime.errors import UserError
+from anytime.model import AnytimeModel
+from anytime.sampling.sampler import Sample
+from anytime.storage import write_json, write_whole
+
+FILES_AT_MOST = 1000
+"""A folder gets one file per sample up to here, and shards of this many above."""
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written before any work is done."""
+    if path.suffix == ".wav":
+        raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
+    if path.suffix not in ("", ".png", ".gif", ".npz"):
+        raise UserError(f"--out {path}: the ending {path.suffix} is not known; use .png, .gif, .npz or a folder")
+    if path.suffix and path.is_dir():
+        raise UserError(f"--out {path} is a folder; name a file in it")
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if (existing.is_file() and existing != path) or not os.access(existing, os.W_OK):
+        raise UserError(f"--out {path} cannot be written; choose another place")
+
+
+def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:
+    """Write a sample in the format that the path's ending names."""
+    match path.suffix:
+        case ".png":
+            write_whole(path, png_bytes(grid(sample.data)))
+        case ".gif":
+            write_gif(path, refining(model, sample), 0.2)
+        case ".npz":
+            write_whole(path, npz_bytes(sample))
+        case _:
+            _write_folder(path, sample)
+
+
+def refining(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
+    """Frames of one batch sharpening code by code."""
+    return [grid(model.decode(sample.codes[:, :k]).cpu()) for k in range(1, sample.codes.shape[1] + 1)]
+
+
+def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
+    """The sample's fields as NumPy arrays, under the same names."""
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        data=sample.data[rows].numpy(),
+        codes=sample.codes[rows].numpy(),
+        rows=sample.rows[rows].numpy(),
+        seconds=np.float64(sample.seconds),
+        seed=np.uint64(sample.seed),
+        settings=np.array(json.dumps(asdict(sample.settings))),
+        model=np.array(sample.model),
+    )
+    return buffer.getvalue()
+
+
+def _write_folder(folder: Path, sample: Sample) -> None:
+    count = len(sample.data)
+    if count <= FILES_AT_MOST:
+        for row in range(count):
+            write_whole(folder / f"x-{row:04d}.png", png_bytes(grid(sample.data[row : row + 1], gap=0)))
+        return
+    shards = []
+    for index, start in enumerate(range(0, count, FILES_AT_MOST)):
+        name = f"shard-{index:05d}.npz"
+        end = min(start + FILES_AT_MOST, count)
+        write_whole(folder / name, npz_bytes(sample, slice(start, end)))
+        shards.append({"file": name, "first": start, "count": end - start})
+    write_json(folder / "manifest.json", {"count": count, "model": sample.model, "seed": sample.seed, "shards": shards})

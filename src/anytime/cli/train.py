@@ -1,0 +1,105 @@
+"""anytime train NAME"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from anytime.cli.arguments import Common
+
+if TYPE_CHECKING:
+    import torch
+
+    from anytime.data import Dataset
+    from anytime.training.recipes import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Common):
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba, or folder with --data."""
+    recipe: Literal["paper", "best"] | None = None
+    """The paper's recipe, or our best; by default best for digits and paper for the rest."""
+    truncation: Annotated[str | None, tyro.conf.arg(metavar="LAW")] = None
+    """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """A local copy of the set in its published format, or the folder of pictures."""
+    size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Height and width of the pictures, for folder."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """The run's folder; by default runs/NAME-RECIPE."""
+    scale: Literal["smoke", "short", "full"] = "full"
+    """smoke: seconds on a CPU; short: 40 + 60 + 20 epochs; full: the recipe's own."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    """Change any value of the recipe, such as prior.layers=4."""
+    seed: int = 0
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    from anytime.cli.console import TrainingConsole
+    from anytime.model import pick_device
+    from anytime.training.run import train
+
+    started = time.monotonic()
+    device = pick_device(arguments.device)
+    dataset = _dataset(arguments)
+    config = _config(arguments, dataset, device)
+    folder = arguments.out or Path("runs") / f"{arguments.name}-{config.recipe}"
+    alone_or_first = os.environ.get("RANK", "0") == "0"
+    with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
+        if console is not None and dataset.synthetic:
+            console.say(f"{arguments.name} is not here: training on {dataset.source}")
+        model = train(config, dataset, folder, device, console, _command())
+        if not alone_or_first:
+            return {}
+        from anytime.evaluation.report import write_report
+
+        report = write_report(folder, model, dataset)
+    seconds = time.monotonic() - started
+    print(f"model    {folder / 'model'}")
+    for name, path in report.paths.items():
+        print(f"{name:<8} {path}")
+    print(f"{seconds:.0f} s; next: anytime sample {folder} --fraction 0.25")
+    paths = {name: str(path) for name, path in report.paths.items()}
+    return {"run": str(folder), "model": str(folder / "model"), "seconds": seconds, **paths, "error_by_codes": report.errors}
+
+
+def _dataset(arguments: Arguments) -> Dataset:
+    """The data asked for; at smoke scale seeded synthetic examples stand in for a set that is absent."""
+    from anytime import data
+    from anytime.data.catalog import CATALOG, state
+
+    entry = CATALOG.get(arguments.name)
+    absent = entry is not None and arguments.data is None and state(entry) not in ("embedded", "in the cache")
+    if arguments.scale == "smoke" and absent and entry is not None:
+        size = arguments.size or 32
+        return data.synthetic(arguments.name, entry.shape or (3, size, size))
+    return data.load(arguments.name, data=arguments.data, size=arguments.size)
+
+
+def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
+    from anytime.autoencoders.truncation import parse
+    from anytime.config import override
+    from anytime.training.recipes import recipe, scaled, with_truncation
+
+    config = scaled(recipe(arguments.name, arguments.recipe, dataset.shape), arguments.scale)
+    config = replace(config, seed=arguments.seed)
+    if arguments.truncation is not None:
+        config = with_truncation(config, parse(arguments.truncation))
+    if device.type == "cuda" and arguments.scale != "smoke":
+        config = replace(config, precision="bfloat16", compile=True)
+    return override(config, arguments.set)
+
+
+def _command() -> str:
+    return shlex.join(["anytime", *sys.argv[1:]])

@@ -1,0 +1,118 @@
+"""CIFAR-10 as its author publishes it (pickled batches, in a folder or a tar file), or as one `cifar10.npz`."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from anytime.data.dataset import Dataset, Request, drawn_validation
+from anytime.errors import UserError
+
+FOLDER, ARCHIVE, ARRAYS = "cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"
+BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+
+
+def read_cifar10(request: Request) -> Dataset:
+    """The first of the three forms that is there."""
+    forms: dict[str, Callable[[Path], tuple[Tensor, Tensor]]] = {FOLDER: _folder, ARCHIVE: _archive, ARRAYS: _arrays}
+    if request.where.name == FOLDER:
+        return drawn_validation(request.name, *_folder(request.where), _source(FOLDER))
+    for form, read in forms.items():
+        if (request.where / form).exists():
+            return drawn_validation(request.name, *read(request.where / form), _source(form))
+    raise UserError(f"{request.where} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point --data at a folder that holds one")
+
+
+def _source(form: str) -> str:
+    return f"CIFAR-10, all pixels as published, from {form}"
+
+
+def _folder(path: Path) -> tuple[Tensor, Tensor]:
+    missing = [name for name in BATCHES if not (path / name).is_file()]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}: unpack {ARCHIVE} again")
+    return _join([read_batch((path / name).read_bytes(), path / name) for name in BATCHES])
+
+
+def _archive(path: Path) -> tuple[Tensor, Tensor]:
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:  # in order: seeking back in a compressed file would unpack it again
+                if (stream := archive.extractfile(member)) is not None:
+                    contents[Path(member.name).name] = stream.read()
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} is not a whole tar file ({error}): download it again") from error
+    missing = [name for name in BATCHES if name not in contents]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}: download it again")
+    return _join([read_batch(contents[name], path / name) for name in BATCHES])
+
+
+def _join(batches: list[UInt8[np.ndarray, "n 3072"]]) -> tuple[Tensor, Tensor]:
+    *train, test = (torch.from_numpy(batch.reshape(-1, 3, 32, 32).copy()) for batch in batches)
+    return torch.cat(train), test
+
+
+def _arrays(path: Path) -> tuple[Tensor, Tensor]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            parts = [arrays[key] for key in ("x_train", "x_test")]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path} does not hold whole arrays x_train and x_test ({error}): replace it") from error
+    for part in parts:
+        if part.dtype != np.uint8 or part.ndim != 4 or part.shape[1:] != (32, 32, 3):
+            raise UserError(f"{path} holds {part.dtype} {part.shape} where uint8 [n, 32, 32, 3] is expected: replace it")
+    train, test = (torch.from_numpy(part).permute(0, 3, 1, 2).contiguous() for part in parts)
+    return train, test
+
+
+def read_batch(content: bytes, path: Path) -> UInt8[np.ndarray, "n 3072"]:
+    """The pixels of one pickled batch."""
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    except UserError as error:
+        raise UserError(f"{path} {error}") from None
+    except Exception as error:  # broken pickles raise anything: EOFError, KeyError, IndexError, UnicodeDecodeError, ...
+        raise UserError(f"{path} is not a whole CIFAR-10 batch ({error}): download it again") from error
+    data = batch.get(b"data", batch.get("data")) if isinstance(batch, dict) else None
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+        raise UserError(f"{path} holds no uint8 array [n, 3072] under 'data': download it again")
+    return data
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """`_codecs.encode` as pickles of bytes use it, and no other codec."""
+    if encoding != "latin1":
+        raise UserError(f"asks for the codec {encoding!r}, which no CIFAR-10 batch does: do not trust it, download it again")
+    return text.encode("latin1")
+
+
+_RECONSTRUCT = np.zeros(0).__reduce__()[0]  # where numpy keeps it differs between its versions
+_ADMITTED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _latin1,
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Numpy arrays in plain containers: a pickle may name any function to be called, and these name no other."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ADMITTED:
+            raise UserError(f"asks to run {module}.{name}, which no CIFAR-10 batch does: do not trust it, download it again")
+        return _ADMITTED[module, name]

@@ -1,0 +1,108 @@
+"""A set of pictures in memory, and how its validation part is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from anytime.randomness import permutation, uniform
+
+VALIDATION = 5_000  # examples; a tenth of sets that have fewer than ten times as many
+_STROKES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Pictures as bytes, in parts that share no example."""
+
+    name: str
+    train: UInt8[Tensor, "train channel height width"]
+    validation: UInt8[Tensor, "validation channel height width"]
+    """never trained on; chooses among checkpoints"""
+    test: UInt8[Tensor, "test channel height width"] | None
+    """chooses nothing; None where the set has no test part"""
+    source: str
+    """one phrase for logs and results: where the pixels came from, how they were cropped and split"""
+    synthetic: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channel, height, width)."""
+        channel, height, width = self.train.shape[1:]
+        return channel, height, width
+
+    @property
+    def held_out(self) -> UInt8[Tensor, "n channel height width"]:
+        """What numbers are reported on: the test part, or the validation part where there is none."""
+        return self.validation if self.test is None else self.test
+
+    def subset(self, train: int, validation: int) -> Dataset:
+        """The first `train` training examples and the first `validation` of the validation and the test part."""
+        parts = self.train[:train], self.validation[:validation]
+        test = None if self.test is None else self.test[:validation]
+        source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
+        return replace(self, train=parts[0], validation=parts[1], test=test, source=source)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a reader is asked for."""
+
+    name: str
+    where: Path  # the folder (or zip file) that holds the set in its published form
+    size: int  # height and width of the pictures
+    cache: Path  # for decoded arrays
+
+
+def split_validation(
+    train: UInt8[Tensor, "n ..."], seed: int = 0
+) -> tuple[UInt8[Tensor, "rest ..."], UInt8[Tensor, "drawn ..."]]:
+    """Draw 5,000 examples by seed (a tenth of a smaller set) for validation; both parts keep the order of the set."""
+    count = min(VALIDATION, max(1, len(train) // 10))
+    drawn = torch.zeros(len(train), dtype=torch.bool)
+    drawn[permutation(len(train), seed)[:count]] = True
+    return train[~drawn], train[drawn]
+
+
+def drawn_validation(name: str, train: Tensor, test: Tensor | None, source: str) -> Dataset:
+    """The dataset of a set that publishes no validation part."""
+    rest, drawn = split_validation(train)
+    source = f"{source}; {len(drawn):,} of {len(train):,} training pictures drawn by seed 0 for validation"
+    return Dataset(name, rest, drawn, test, source)
+
+
+def synthetic(name: str, shape: tuple[int, int, int], count: int = 1024, seed: int = 0) -> Dataset:
+    """`count` training pictures of soft strokes, an eighth as many for validation and test; a pure function of the seed.
+
+    Strokes rather than noise: they have few degrees of freedom, so that a small model trained for seconds visibly learns.
+    """
+    eighth = max(1, count // 8)
+    train, validation, test = torch.split(_strokes(shape, count + 2 * eighth, seed), [count, eighth, eighth])
+    source = f"synthetic strokes of {name}'s shape from seed {seed}, not real data"
+    return Dataset(name, train, validation, test, source, synthetic=True)
+
+
+def _strokes(shape: tuple[int, int, int], count: int, seed: int) -> UInt8[Tensor, "count channel height width"]:
+    """Soft strokes laid over a dark background, one after the other."""
+    channel, height, width = shape
+    wanted = channel + _STROKES * (5 + channel)
+    numbers = uniform(seed, torch.arange(count)[:, None], torch.arange(wanted)[None]).reshape(count, wanted, 1, 1)
+    x = 0.25 * numbers[:, :channel].expand(-1, -1, height, width)
+    for stroke in numbers[:, channel:].chunk(_STROKES, dim=1):
+        cover = _cover(stroke[:, :5], height, width)
+        x = x + cover * (0.4 + 0.6 * stroke[:, 5:] - x)
+    return (x * 255).round().to(torch.uint8)
+
+
+def _cover(stroke: Float[Tensor, "n 5 1 1"], height: int, width: int) -> Float[Tensor, "n 1 height width"]:
+    """How much of each pixel a stroke covers: a long, narrow Gaussian given by its centre, angle, length and thickness."""
+    across, down, angle, length, thickness = stroke.chunk(5, dim=1)
+    columns = torch.linspace(0, 1, width) - (0.2 + 0.6 * across)
+    rows = torch.linspace(0, 1, height)[:, None] - (0.2 + 0.6 * down)
+    cosine, sine = torch.cos(torch.pi * angle), torch.sin(torch.pi * angle)
+    along, aside = columns * cosine + rows * sine, rows * cosine - columns * sine
+    return torch.exp(-0.5 * ((along / (0.1 + 0.2 * length)) ** 2 + (aside / (0.04 + 0.06 * thickness)) ** 2))

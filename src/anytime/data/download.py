@@ -1,0 +1,75 @@
+"""Verified downloads into the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anytime.data import digits
+from anytime.data.cache import cache_folder, digest, rejected, remember, verify
+from anytime.data.catalog import RemoteFile, find
+from anytime.data.progress import DownloadBar
+from anytime.errors import UserError
+
+__all__ = ["cache_folder", "get"]
+
+
+def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
+    """Download what the cache lacks of a set and return its folder; what is there is checked and left alone."""
+    entry = find(name)
+    if entry.embedded:
+        return digits.FOLDER
+    if not entry.files:
+        raise UserError(f"{name} reads your own pictures and has nothing to download: pass their folder with --data DIR")
+    folder = (cache or cache_folder()) / name
+    for file in entry.files:
+        if (folder / file.name).is_file():
+            verify(folder / file.name, file.hash, name)
+        else:
+            _download(file, folder, name, progress)
+    return folder
+
+
+def _download(file: RemoteFile, folder: Path, name: str, progress: bool) -> None:
+    """Fetch one file under a temporary name; it gets its own only after its checksum was found right."""
+    target, partial = folder / file.name, folder / f".{file.name}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _fetch(file, partial, progress, name)
+        got = digest(partial, file.hash.partition(":")[0])
+        if got != file.hash:
+            raise rejected(partial, target, file.hash, got, name)
+        partial.replace(target)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{target} cannot be written ({reason}): make room, or set ANYTIME_CACHE to another folder") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    remember(target, file.hash)
+
+
+def _fetch(file: RemoteFile, partial: Path, progress: bool, name: str) -> None:
+    import pooch
+    import requests
+
+    bar = DownloadBar(file.name, file.bytes) if progress else None
+    # Unencoded: otherwise requests unpacks a .gz that a server labels as such, and the checksum no longer fits.
+    fetch = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=1 << 16, headers={"Accept-Encoding": "identity"})
+    try:
+        fetch(file.url, str(partial), None)
+    except requests.RequestException as error:
+        advice = f"try again, or pass a copy of {name} with --data DIR"
+        raise UserError(f"{file.url} cannot be downloaded ({_reason(error)}): {advice}") from error
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _reason(error: Exception) -> str:
+    """A few words of what requests nests three exceptions deep."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"status {error.response.status_code}"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke off"
+    return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__

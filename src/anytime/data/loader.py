@@ -1,0 +1,59 @@
+"""Batches addressed by step number: any step's examples can be named without the steps before it."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int, Shaped, UInt8
+from torch import Tensor
+
+from anytime.errors import UserError
+from anytime.randomness import permutation
+
+
+def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, " batch"]:
+    """The examples of the global batch at `step`; a set smaller than a batch is one batch.
+
+    Every epoch is a permutation that depends on (seed, epoch) alone, without its incomplete last batch. A resumed run
+    and any number of processes therefore see the same examples as one uninterrupted process.
+    """
+    batch = min(batch, count)
+    epoch, place = divmod(step, count // batch)
+    return permutation(count, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+class Loader:
+    """One process's share of every global batch, cut from a tensor in memory on any device and of any dtype."""
+
+    def __init__(self, examples: Shaped[Tensor, "count ..."], batch: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+        if batch < 1 or len(examples) < 1:
+            raise UserError(f"batch {batch} of {len(examples)} examples is empty: set batch to at least 1 and give examples")
+        self.batch = min(batch, len(examples))
+        if self.batch % ranks:
+            whole = "" if self.batch == batch else " (the whole set)"
+            raise UserError(f"batch {self.batch}{whole} is not shared evenly by {ranks} processes: set a multiple of {ranks}")
+        self.examples, self.seed = examples, seed
+        share = self.batch // ranks
+        self._share = slice(rank * share, (rank + 1) * share)
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.examples) // self.batch
+
+    def batch_at(self, step: int) -> Shaped[Tensor, "share ..."]:
+        """This process's contiguous slice of the global batch at `step`, on the examples' device."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:  # kept for the epoch: sorting 50,000 keys at every step would cost milliseconds
+            order = permutation(len(self.examples), self.seed, epoch)
+            self._epoch, self._order = epoch, order.to(self.examples.device)
+        return self.examples[self._order[place * self.batch :][: self.batch][self._share]]
+
+
+def to_float(x: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Bytes as float32 in [0, 1]."""
+    return x.to(torch.float32) / 255
+
+
+def to_uint8(x: Float[Tensor, "*shape"]) -> UInt8[Tensor, "*shape"]:
+    """Numbers in [0, 1] as the nearest bytes; what lies outside is clamped."""
+    return (x * 255).round().clamp(0, 255).to(torch.uint8)

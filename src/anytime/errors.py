@@ -1,0 +1,24 @@
+"""The one error a user can cause."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend. Its message is one sentence that names the flag or file and says what to do.
+
+    The command line prints the sentence and exits with status 2; any other exception is a bug and keeps its traceback.
+    """
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A closing half-sentence for an unknown name: the nearest match if there is one, and all that is known.
+
+    >>> nearest("mnits", ["mnist", "cifar10"])
+    "did you mean 'mnist'? Known: cifar10, mnist"
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(known)

@@ -1,0 +1,50 @@
+"""Reconstruction error by code length, and what each code brings (Section 5.1, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from anytime.autoencoders.losses import squared_error
+from anytime.autoencoders.pca import PCA
+from anytime.data.loader import to_float
+from anytime.model import AnytimeModel
+
+BATCH = 500
+
+
+@torch.no_grad()
+def error_by_codes(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]) -> list[float]:
+    """Mean squared error per value of x, in [0, 1] units, from the first `count` codes, for each count."""
+    sums = torch.zeros(len(counts), dtype=torch.float64)
+    for part in x.split(BATCH):
+        pixels = to_float(part).to(model.device)
+        codes = model.encode(pixels)
+        for index, count in enumerate(counts):
+            sums[index] += squared_error(pixels, model.decode(codes[:, :count])).double().sum().cpu()
+    return (sums / x.numel()).tolist()
+
+
+@torch.no_grad()
+def pca_error_by_codes(pca: PCA, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]) -> list[float]:
+    """The same for principal components, `count` real numbers each."""
+    sums = torch.zeros(len(counts), dtype=torch.float64)
+    for part in x.split(BATCH):
+        pixels = to_float(part).to(pca.mean.device)
+        latents = pca.encode(pixels)
+        for index, count in enumerate(counts):
+            sums[index] += squared_error(pixels.flatten(1).double(), pca.decode(latents[:, :count])).sum().cpu()
+    return (sums / x.numel()).tolist()
+
+
+def gains(errors: Sequence[float]) -> list[float]:
+    """Δ(i) = error after i − 1 codes less error after i codes, for errors at 0, 1, …, length codes.
+
+    >>> gains([1.0, 0.5, 0.25])
+    [0.5, 0.25]
+    """
+    return [before - after for before, after in pairwise(errors)]

@@ -1,0 +1,131 @@
+"""A run's report: one HTML file with curves, errors and samples by code length, drawn from the run's own files."""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib.util
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anytime.config import read_json
+from anytime.data import Dataset
+from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif
+from anytime.evaluation.reconstruction import error_by_codes
+from anytime.model import AnytimeModel
+from anytime.storage import write_json, write_whole
+from anytime.training import log
+from anytime.training.samples import code_rows
+
+EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
+FRAME_SECONDS = 0.25
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+img { max-width: 100%; image-rendering: pixelated } figure { margin: 1.5rem 0 } figcaption { color: #555 }
+table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    paths: dict[str, Path]  # what was written, by name
+    errors: list[float]  # mean squared error from 0, 1, …, length codes
+
+
+def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
+    """Write `report.html`, a labelled grid of samples by code length and an animation into a finished run's folder."""
+    sample = model.sample(64, seed=0)
+    errors = error_by_codes(model, dataset.held_out[:EXAMPLES], range(model.length + 1))
+    rows = labelled_rows([(label, x[:16]) for label, x in code_rows(model, sample.codes)])
+    paths = {
+        "grid": folder / "samples" / "by-length.png",
+        "movie": folder / "samples" / "refining.gif",
+        "errors": folder / "errors.json",
+        "report": folder / "report.html",
+    }
+    write_whole(paths["grid"], png_bytes(rows))
+    frames = [grid(model.decode(sample.codes[:, :k]).cpu(), scale=2) for k in range(1, model.length + 1)]
+    write_gif(paths["movie"], frames, FRAME_SECONDS)
+    facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
+    write_json(paths["errors"], facts)
+    write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
+    return Report(paths, errors)
+
+
+def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarray, movie: bytes) -> str:
+    metrics = log.read(folder / "metrics.jsonl")
+    title = f"{model.config.name}: {model.length} codes of {model.codebook_size}"
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
+        _figure(
+            _data_uri("png", png_bytes(rows)), "The same samples from a quarter, a half, three quarters and all of their codes."
+        ),
+        _figure(_data_uri("gif", movie), "One batch sharpening code by code."),
+        *_curves(metrics, errors),
+        "<h2>How it was made</h2>",
+        _table(folder, metrics),
+    ]
+    body = "\n".join(parts)
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n{body}\n</body></html>\n"
+
+
+def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
+    """Loss curves and the error by code length; without matplotlib, the errors as a sentence."""
+    if importlib.util.find_spec("matplotlib") is None:
+        text = ", ".join(f"{e:.4f}" for e in errors)
+        return [f"<p>Curves need matplotlib (the extra <code>plots</code>). Error from 0, 1, … codes: {text}.</p>"]
+    import matplotlib.figure
+
+    losses = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
+    stages = list(dict.fromkeys(line["stage"] for line in metrics))
+    for axes, stage in zip(np.atleast_1d(losses.subplots(1, max(1, len(stages)))), stages, strict=False):
+        lines = [line for line in metrics if line["stage"] == stage]
+        for part in ("train", "validation"):
+            axes.plot([line["epoch"] for line in lines], [line[part]["loss"] for line in lines], label=part, marker=".")
+        axes.set(title=stage, xlabel="epoch", ylabel="nats a code" if stage == "prior" else "loss")
+        axes.legend()
+    curve = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
+    axes = curve.subplots()
+    axes.plot(range(len(errors)), errors, marker=".")
+    axes.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
+    return [
+        "<h2>Training</h2>",
+        _figure(_data_uri("png", _figure_png(losses)), "Loss by epoch, on training and validation data."),
+        "<h2>Error by code length</h2>",
+        _figure(_data_uri("png", _figure_png(curve)), "Held-out reconstruction error, pixels in [0, 1], from the first codes."),
+    ]
+
+
+def _figure_png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
+
+
+def _table(folder: Path, metrics: list[dict[str, Any]]) -> str:
+    start = read_json(folder / "environment.json")["starts"][-1]
+    rows = {name: str(start[name]) for name in ("command", "data", "examples", "hardware", "torch", "commit", "date")}
+    for stage in dict.fromkeys(line["stage"] for line in metrics):
+        best = min((line for line in metrics if line["stage"] == stage), key=lambda line: float(line["validation"]["loss"]))
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in best["validation"].items())
+        rows[stage] = f"best epoch {best['epoch']}: {figures}"
+    cells = "\n".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
+    config = html.escape(json.dumps(read_json(folder / "config.json"), indent=1))
+    return f"<table>{cells}</table>\n<details><summary>The whole config</summary><pre>{config}</pre></details>"
+
+
+def _figure(source: str, caption: str) -> str:
+    return f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

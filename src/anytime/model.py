@@ -1,0 +1,206 @@
+"""AnytimeModel: autoencoder and prior as one thing to load, sample and save.
+
+x -> encode -> codes -> decode -> x          any prefix of the codes decodes to a complete x
+seed -> sample -> codes -> decode -> x       stop after any code
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anytime import storage
+from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
+from anytime.config import from_dict, read_json, to_dict
+from anytime.errors import UserError, nearest
+from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.sampling.budget import code_count
+from anytime.sampling.noise import Settings
+from anytime.sampling.sampler import BLOCK, Sample, sample_codes
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """All that is needed to build the networks."""
+
+    name: str
+    """The data set it models."""
+    autoencoder: AutoencoderConfig
+    prior: TransformerConfig
+
+    def __post_init__(self) -> None:
+        theirs = (self.prior.length, self.prior.codebook_size)
+        if theirs != (ours := (self.autoencoder.length, self.autoencoder.quantizer.codebook_size)):
+            raise UserError(f"prior models {theirs[0]} codes of {theirs[1]}, the autoencoder makes {ours[0]} of {ours[1]}")
+
+
+class AnytimeModel(nn.Module):
+    """An ordered autoencoder and a prior over its codes.
+
+    >>> model = AnytimeModel(_tiny())
+    >>> sample = model.sample(2, seed=0, codes=3)
+    >>> sample.data.shape, sample.codes.shape
+    (torch.Size([2, 1, 28, 28]), torch.Size([2, 3]))
+    >>> bool((model.sample(2, seed=0).codes[:, :3] == sample.codes).all())
+    True
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.autoencoder = VQVAE(config.autoencoder)
+        self.prior = Transformer(config.prior)
+        self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
+
+    @property
+    def length(self) -> int:
+        """Full number of codes."""
+        return self.config.autoencoder.length
+
+    @property
+    def codebook_size(self) -> int:
+        return self.config.autoencoder.quantizer.codebook_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.autoencoder.quantizer.codebook.device
+
+    @property
+    def hash(self) -> str:
+        """Names the weights: the same for a model and its saved copy."""
+        return self._saved_hash or storage.digest(self.state_dict())
+
+    @torch.no_grad()
+    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+        """The codes of x, most important first."""
+        if tuple(x.shape[1:]) != self.config.autoencoder.shape:
+            raise UserError(f"this model takes data of shape {self.config.autoencoder.shape}, not {tuple(x.shape[1:])}")
+        self.eval()
+        return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+        """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
+        self._check_codes(codes, "codes")
+        self.eval()
+        return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(BLOCK)])
+
+    def sample(
+        self,
+        n: int = 1,
+        *,
+        seed: int = 0,
+        codes: int | None = None,
+        fraction: float | None = None,
+        prefix: Int[Tensor, "given k"] | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Sample:
+        """Draw `n` samples from their first `codes` codes (all by default).
+
+        A row's codes depend on the seed, its row number, the prefix and the settings only: never on `n` or on the budget.
+        """
+        started = time.perf_counter()
+        if n < 1:
+            raise UserError(f"-n must be at least 1, not {n}")
+        settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
+        count = code_count(self.length, codes, fraction)
+        given = self._prefix(prefix, n, count)
+        self.eval()
+        drawn = torch.cat([
+            sample_codes(self.prior, rows, count, seed=seed, settings=settings, prefix=given[rows])
+            for rows in self._blocks(n)
+        ])  # fmt: skip
+        data = self.decode(drawn).cpu()
+        seconds = time.perf_counter() - started
+        return Sample(data, drawn.cpu(), seconds, seed, torch.arange(n), settings, self.hash)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `config.json` and `model.safetensors` into a folder."""
+        folder = Path(folder)
+        self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
+        storage.write_json(folder / CONFIG, to_dict(self.config))
+        return folder
+
+    def _blocks(self, n: int) -> Iterator[Int[Tensor, " rows"]]:
+        return iter(torch.arange(n, device=self.device).split(BLOCK))
+
+    def _prefix(self, prefix: Int[Tensor, "given k"] | None, n: int, count: int) -> Int[Tensor, "n k"]:
+        if prefix is None:
+            return torch.empty(n, 0, dtype=torch.long, device=self.device)
+        self._check_codes(prefix, "--prefix")
+        if len(prefix) not in (1, n):
+            raise UserError(f"a prefix must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
+        if prefix.shape[1] > count:
+            raise UserError(f"--prefix holds {prefix.shape[1]} codes, more than the {count} asked for; raise --codes")
+        return prefix.to(self.device, torch.long).expand(n, -1)
+
+    def _check_codes(self, codes: Int[Tensor, "batch prefix"], what: str) -> None:
+        if codes.ndim != 2 or codes.shape[1] > self.length:
+            raise UserError(f"{what} must be [batch, up to {self.length}], not {tuple(codes.shape)}")
+        if codes.numel() and not (int(codes.min()) >= 0 and int(codes.max()) < self.codebook_size):
+            bad = int(codes[(codes < 0) | (codes >= self.codebook_size)][0])
+            raise UserError(f"{what} holds the code {bad}; this model's codes run from 0 to {self.codebook_size - 1}")
+
+
+def load(name: str | Path, device: str | torch.device | None = None) -> AnytimeModel:
+    """A saved model folder or a finished run's folder, ready to sample."""
+    folder = Path(name)
+    if (folder / "model" / CONFIG).is_file():
+        folder = folder / "model"
+    if not (folder / WEIGHTS).is_file():
+        raise UserError(_not_a_model(folder))
+    config = from_dict(ModelConfig, read_json(folder / CONFIG), str(folder / CONFIG))
+    tensors, _, found = storage.read_tensors(folder / WEIGHTS)
+    model = AnytimeModel(config)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError:
+        raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
+    model._saved_hash = found
+    return model.to(pick_device(device)).eval()
+
+
+def _not_a_model(folder: Path) -> str:
+    if (folder / "checkpoints").is_dir():
+        return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
+    if (folder / CONFIG).is_file():
+        return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
+    runs = [str(p.parent) for p in Path("runs").glob("*/model")]
+    hint = nearest(str(folder), runs) if runs else "train one with `anytime train digits`"
+    return f"{folder} is no model: neither a run folder nor a saved model; {hint}"
+
+
+def pick_device(device: str | torch.device | None = None) -> torch.device:
+    """The device asked for, or CUDA where there is one, else the CPU."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        picked = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"--device {device!r} is no device; use cpu or cuda") from None
+    if picked.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda needs an NVIDIA GPU and a CUDA build of torch; use --device cpu")
+    return picked
+
+
+def _tiny() -> ModelConfig:
+    """The smallest useful model, for examples and tests."""
+    from anytime.autoencoders.quantizer import QuantizerConfig
+
+    autoencoder = AutoencoderConfig(
+        shape=(1, 28, 28), length=8, dim=49, quantizer=QuantizerConfig(codebook_size=16),
+        widths=(4, 8), kernels=(4, 4, 3), strides=(2, 2, 1),
+    )  # fmt: skip
+    prior = TransformerConfig(length=8, codebook_size=16, layers=2, width=16, hidden=32, heads=2)
+    return ModelConfig(name="tiny", autoencoder=autoencoder, prior=prior)

@@ -1,0 +1,1 @@
+"""Autoregressive models of the codes."""

@@ -1,0 +1,148 @@
+"""The Transformer prior of Appendix E.1: post-norm, ReLU, learned positions, tied input and output embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anytime.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """Shape of the network; the defaults are the paper's."""
+
+    length: int
+    """K, full number of codes."""
+    codebook_size: int
+    """C, values a code may take."""
+    layers: int = 6
+    width: int = 512
+    """Size of the embedding."""
+    hidden: int = 2048
+    """Size of the feed-forward layer."""
+    heads: int = 8
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.codebook_size, self.layers, self.width, self.hidden, self.heads) < 1:
+            raise UserError("prior: length, codebook_size, layers, width, hidden and heads must all be at least 1")
+        if self.width % self.heads:
+            raise UserError(f"prior: heads ({self.heads}) must divide width ({self.width})")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"prior: dropout must be in [0, 1), not {self.dropout}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Keys and values of the codes so far. `reach` bounds every row's position, so attention reads no further."""
+
+    keys: Tensor  # [layers, batch, heads, length, head_dim]
+    values: Tensor
+    position: Tensor  # [batch], the number of codes each row has taken in
+    reach: int
+
+
+class Block(nn.Module):
+    """Self-attention, then a feed-forward layer, each followed by a residual sum and a layer norm."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.up = nn.Linear(config.width, config.hidden)
+        self.down = nn.Linear(config.hidden, config.width)
+        self.norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def heads_of(self, h: Float[Tensor, "batch time width"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each [batch, heads, time, head_dim]."""
+        query, key, value = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return query, key, value
+
+    def mixed(
+        self, h: Float[Tensor, "batch time width"], attended: Float[Tensor, "batch heads time head_dim"]
+    ) -> Float[Tensor, "batch time width"]:
+        """The block's output, given what attention found."""
+        h = self.attention_norm(h + self.dropout(self.out(attended.transpose(1, 2).flatten(2))))
+        out: Tensor = self.norm(h + self.dropout(self.down(F.relu(self.up(h)))))
+        return out
+
+
+class Transformer(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.codebook_size + 1, config.width)  # the last row is the start symbol
+        self.positions = nn.Embedding(config.length, config.width)
+        self.embedding_norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.apply(self._initialise)
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+    @property
+    def length(self) -> int:
+        return self.config.length
+
+    @property
+    def codebook_size(self) -> int:
+        return self.config.codebook_size
+
+    def _embed(self, tokens: Int[Tensor, "batch time"], positions: Int[Tensor, ...]) -> Float[Tensor, "batch time width"]:
+        embedded: Tensor = self.dropout(self.embedding_norm(self.tokens(tokens) + self.positions(positions)))
+        return embedded
+
+    def _logits(self, h: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch codebook_size"]:
+        return F.linear(h, self.tokens.weight[:-1])
+
+    def forward(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
+        """Logits of every code given those before it; position 0 sees the start symbol only."""
+        tokens = F.pad(codes[:, :-1], (1, 0), value=self.codebook_size)
+        h = self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            h = block.mixed(h, F.scaled_dot_product_attention(*block.heads_of(h), is_causal=True))
+        return self._logits(h)
+
+    def start(self, batch: int) -> Cache:
+        """An empty cache for `batch` rows, allocated once for all steps."""
+        c, weight = self.config, self.tokens.weight
+        shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
+        position = torch.zeros(batch, dtype=torch.long, device=weight.device)
+        # zeros, not empty: a row behind the others attends to masked places, and 0 · NaN is NaN.
+        return Cache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
+
+    def step(
+        self, codes: Int[Tensor, " batch"] | None, state: Cache
+    ) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:  # fmt: skip
+        """Logits of the next code. The cache is written in place: hold the state returned, not the one given."""
+        if state.reach >= self.length:
+            raise ValueError(f"all {self.length} codes are drawn; there is no further step")
+        position, reach = state.position, state.reach + 1
+        rows = torch.arange(len(position), device=position.device)
+        tokens = torch.full_like(position, self.codebook_size) if codes is None else codes
+        visible = (torch.arange(reach, device=position.device) <= position[:, None])[:, None, None]
+        h = self._embed(tokens[:, None], position[:, None])
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            query, key, value = block.heads_of(h)
+            keys, values = state.keys[layer], state.values[layer]
+            keys[rows, :, position] = key[:, :, 0]
+            values[rows, :, position] = value[:, :, 0]
+            attended = F.scaled_dot_product_attention(query, keys[:, :, :reach], values[:, :, :reach], attn_mask=visible)
+            h = block.mixed(h, attended)
+        return self._logits(h[:, 0]), Cache(state.keys, state.values, position + 1, reach)

@@ -1,0 +1,71 @@
+"""Counter-based randomness: every random number is a pure function of integers that name it.
+
+There is no generator and no state, so a number never depends on who asked for it, in which order or on which device:
+example orders, truncation lengths and sampling noise are all addressed, not drawn. Arithmetic is on int32 with wrap-around,
+which every device computes exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+# A 32-bit finaliser found by search for low bias (constants of the public `lowbias32`), as signed int32.
+_MULTIPLY = (0x7FEB352D, 0x846CA68B - (1 << 32))
+_GOLDEN = 0x9E3779B9 - (1 << 32)  # 2^32 / golden ratio: spreads small consecutive integers
+
+
+def _mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    x = (x ^ ((x >> 16) & 0xFFFF)) * _MULTIPLY[0]
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * _MULTIPLY[1]
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def _word(value: int) -> int:
+    """The low 32 bits of `value` as a signed int32."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _absorb(word: Int[Tensor, "*shape"], value: int | Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    value = _word(value) if isinstance(value, int) else value.to(torch.int32)
+    return _mix((word ^ value) + _GOLDEN)
+
+
+def bits(seed: int, *counters: int | Int[Tensor, ...], device: torch.device | None = None) -> Int[Tensor, ...]:
+    """32 random bits (as int32) for each element of the broadcast counters, under a 64-bit `seed`.
+
+    The counters before the last make a 64-bit key, two words mixed apart, so that streams do not collide by birthday
+    among millions of (row, position) pairs; the last counter runs inside the stream and costs two mixes an element.
+    """
+    device = next((c.device for c in counters if isinstance(c, Tensor)), device)
+    key = [torch.full((), _word(w), dtype=torch.int32, device=device) for w in (seed, seed ^ 0x5851F42D)]
+    for word in range(2):
+        key[word] = _absorb(key[word], seed >> 32)
+        for counter in counters[:-1]:
+            key[word] = _absorb(key[word], counter)
+    last = counters[-1]
+    last = torch.full((), _word(last), dtype=torch.int32, device=device) if isinstance(last, int) else last.to(torch.int32)
+    return _mix(_mix(last * _GOLDEN + key[0]) ^ key[1])
+
+
+def uniform(seed: int, *counters: int | Int[Tensor, ...], device: torch.device | None = None) -> Float[Tensor, ...]:
+    """Uniform float32 numbers strictly between 0 and 1."""
+    # 23 bits: with 24 the largest value plus a half rounds to 1.0 in float32, and log(-log(1)) is not finite.
+    mantissa = (bits(seed, *counters, device=device) >> 9) & 0x7FFFFF
+    return (mantissa.to(torch.float32) + 0.5) * 2.0**-23
+
+
+def permutation(count: int, seed: int, *counters: int) -> Int[Tensor, " count"]:
+    """A permutation of `count` things that is a pure function of the seed and the counters."""
+    keys = bits(seed, *counters, torch.arange(count, dtype=torch.int32))
+    return torch.argsort(keys, stable=True)
+
+
+def derive(seed: int, *names: int | str) -> int:
+    """A 63-bit seed for a named purpose, far from those of other purposes."""
+    text = "/".join(map(str, (seed, *names)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,1 @@
+"""Drawing codes one by one, and stopping when told to."""

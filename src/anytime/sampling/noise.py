@@ -1,0 +1,60 @@
+"""The draw: Gumbel noise from a counter-based hash, so that a code depends on seed, row, position and what came before only.
+
+argmax(logits + Gumbel noise) is an exact draw from softmax(logits). Unlike inverse-CDF sampling, which flips codes at rounding
+ties of a long cumulative sum, only a near-tie of the two best categories can flip here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anytime import randomness
+from anytime.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature <= 100:
+            raise UserError(f"--temperature must be above 0 and at most 100, not {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"--top-k must be at least 1, not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+
+
+def gumbel(seed: int, rows: Int[Tensor, " batch"], position: int, categories: int) -> Float[Tensor, "batch categories"]:
+    """Standard Gumbel noise for each row and category at one position of the sequence."""
+    category = torch.arange(categories, dtype=torch.int32, device=rows.device)
+    return -torch.log(-torch.log(randomness.uniform(seed, rows[:, None], position, category[None])))
+
+
+def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Float[Tensor, "batch categories"]:
+    """Tempered float32 logits, −inf outside the top k and the top p."""
+    logits = logits.float() / settings.temperature
+    if settings.top_k is not None and settings.top_k < logits.shape[1]:
+        least = logits.topk(settings.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if settings.top_p is not None and settings.top_p < 1:
+        ordered, index = logits.sort(descending=True, stable=True)
+        share = ordered.softmax(-1)
+        beyond = share.cumsum(-1) - share >= settings.top_p  # the mass before it already suffices; the first always stays
+        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(1, index, beyond), -torch.inf)
+    return logits
+
+
+def draw(
+    logits: Float[Tensor, "batch categories"], settings: Settings, seed: int, rows: Int[Tensor, " batch"], position: int
+) -> Int[Tensor, " batch"]:
+    """The next code of each row."""
+    return (masked(logits, settings) + gumbel(seed, rows, position, logits.shape[1])).argmax(-1)

@@ -1,0 +1,79 @@
+"""Files that are whole or absent: tensors with a digest, written to a temporary name, flushed, then renamed. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from anytime.config import FORMAT
+from anytime.errors import UserError
+
+
+class DamagedFileError(UserError):
+    """A file that is cut short or altered."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"{path} cannot be written ({error.strerror}); choose another place with --out") from None
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """A JSON file of ours, with its format number."""
+    write_whole(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of names, types, shapes and bytes, the same on every device."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:
+    """Save tensors with JSON facts beside them in the header; returns their digest."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    found = digest(whole)
+    write_whole(path, save(whole, {"digest": found, "facts": json.dumps(facts or {}), "format": str(FORMAT)}))
+    return found
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
+    """Tensors, facts and digest of a file that `write_tensors` wrote; a cut or altered file is a `DamagedFileError`."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+        facts = json.loads(header.get("facts", "{}"))
+    except (SafetensorError, ValueError, OSError) as error:
+        raise DamagedFileError(
+            f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
+        ) from None
+    found = digest(tensors)
+    if found != header.get("digest"):
+        raise DamagedFileError(f"{path} was altered: its contents do not match its digest; restore it from where it came from")
+    return tensors, facts, found

@@ -1,0 +1,72 @@
+"""What a run tells: metrics.jsonl for machines, a reporter for people, TensorBoard where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from anytime.training.tasks import Numbers
+
+
+class Reporter(Protocol):
+    """Who watches a run. The command line draws progress bars; the default says nothing."""
+
+    def stage(self, name: str, step: int, steps: int) -> None:
+        """A stage begins, or goes on from `step`."""
+
+    def progress(self, step: int, losses: Numbers) -> None:
+        """So far in the current stage; called a few times a second."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line."""
+
+
+class Silent:
+    def stage(self, name: str, step: int, steps: int) -> None:
+        pass
+
+    def progress(self, step: int, losses: Numbers) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+class Metrics:
+    """metrics.jsonl: one object per epoch. On resuming it is cut back to the checkpoint."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path = path
+        path.touch()
+        with path.open("r+b") as file:
+            file.truncate(size)
+        self._board = _tensorboard(path.parent / "tensorboard")
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def epoch(self, stage: str, epoch: int, step: int, train: Numbers, validation: Numbers, seconds: float) -> None:
+        line = {"stage": stage, "epoch": epoch, "step": step, "train": train, "validation": validation, "seconds": seconds}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if self._board is not None:
+            for part, numbers in (("train", train), ("validation", validation)):
+                for name, value in numbers.items():
+                    self._board.add_scalar(f"{stage}/{part}/{name}", value, epoch)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line that was cut short is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def _tensorboard(folder: Path) -> Any | None:
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))

@@ -1,0 +1,147 @@
+"""The one training loop. Every stage of every model goes through `run_stage`, top to bottom.
+
+A step is a pure function of (seed, stage, step) and the weights: batches, truncations and dropout are addressed, not drawn.
+So a run that was killed and resumed computes what an uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from anytime import collective, randomness
+from anytime.errors import UserError
+from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
+from anytime.training.distributed import wrapped
+from anytime.training.tasks import Numbers, Task
+
+PROGRESS_SECONDS = 0.25  # reading the losses waits for the device: often enough for the eye, too seldom to cost
+
+
+@dataclass
+class StageState:
+    """Where a stage stands; the loop moves it on."""
+
+    step: int = 0
+    best_loss: float | None = None
+    best: dict[str, Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    running: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What happens around the steps, besides training."""
+
+    progress: Callable[[int, Numbers], None]
+    epoch: Callable[[int, int, Numbers, Numbers, float], None]  # epoch, step, train, validation, seconds
+    checkpoint_due: Callable[[], bool]
+    checkpoint: Callable[[StageState], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """How the steps are computed."""
+
+    device: torch.device
+    precision: Literal["float32", "bfloat16"]
+    compile: bool
+
+    def autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def prepared(self, objective: nn.Module) -> nn.Module:
+        objective = wrapped(objective)
+        if not self.compile:
+            return objective
+        compiled: nn.Module = torch.compile(objective)  # type: ignore[assignment]
+        return compiled
+
+
+def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, seed: int) -> None:
+    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`."""
+    optimizer, objective = task.optimizer(), compute.prepared(task.objective)
+    if state.optimizer:
+        restore_optimizer(optimizer, state.optimizer)
+    running = torch.zeros(len(task.loss_names), dtype=torch.float64, device=compute.device)
+    if state.running is not None:
+        running += state.running.to(compute.device)
+    watch = Watch(task.name, compute.device)
+    shown = epoch_started = time.monotonic()
+
+    for step in range(state.step, task.epochs * task.steps_per_epoch):
+        # Dropout is the only thing that draws from torch's generator; each rank and step has its own stream.
+        torch.manual_seed(randomness.derive(seed, step, collective.rank()))
+        for group in optimizer.param_groups:
+            group["lr"] = task.rate(step)
+        task.objective.train()
+        with compute.autocast():
+            losses = task.losses(objective, step)
+        optimizer.zero_grad(set_to_none=True)
+        losses[0].backward()
+        optimizer.step()
+        task.after_step(step)
+        running += losses.detach()
+        watch.see(losses[0].detach(), step)
+        state.step = step + 1
+
+        done_in_epoch = state.step % task.steps_per_epoch or task.steps_per_epoch
+        if (now := time.monotonic()) - shown > PROGRESS_SECONDS:
+            shown = now
+            watch.check()
+            hooks.progress(state.step, _means(task, running, done_in_epoch))
+        if done_in_epoch == task.steps_per_epoch:
+            watch.check()
+            validation = _validated(task, compute)
+            _keep_best(task, state, validation)
+            epoch = state.step // task.steps_per_epoch
+            hooks.epoch(epoch, state.step, _means(task, running, done_in_epoch), validation, time.monotonic() - epoch_started)
+            running.zero_()
+            epoch_started = time.monotonic()
+        if hooks.checkpoint_due():
+            watch.check()
+            state.optimizer, state.running = optimizer_tensors(optimizer), running
+            hooks.checkpoint(state)
+
+    task.module.load_state_dict(state.best)
+
+
+class Watch:
+    """Stops a run whose loss is no longer a number, without waiting for the device at every step."""
+
+    def __init__(self, stage: str, device: torch.device) -> None:
+        self.stage = stage
+        self.first_bad = torch.full((), torch.iinfo(torch.int64).max, device=device)
+
+    def see(self, loss: Tensor, step: int) -> None:
+        self.first_bad = torch.where(torch.isfinite(loss), self.first_bad, self.first_bad.clamp(max=step))
+
+    def check(self) -> None:
+        if (step := int(self.first_bad)) < torch.iinfo(torch.int64).max:
+            raise UserError(
+                f"the loss became NaN or infinite at step {step} of the {self.stage} stage; the last good checkpoint is kept, "
+                f"lower the rate with --set {self.stage}.rate=… and another --out"
+            )
+
+
+def _means(task: Task, running: Tensor, steps: int) -> Numbers:
+    return dict(zip(task.loss_names, (running / steps).tolist(), strict=True))
+
+
+def _validated(task: Task, compute: Compute) -> Numbers:
+    task.objective.eval()
+    with compute.autocast():
+        return task.validate()
+
+
+def _keep_best(task: Task, state: StageState, validation: Numbers) -> None:
+    loss = next(iter(validation.values()))
+    if state.best_loss is None or loss < state.best_loss:
+        state.best_loss = loss
+        state.best = {name: tensor.detach().clone() for name, tensor in task.module.state_dict().items()}

@@ -1,0 +1,140 @@
+"""Recipes: which networks and which schedule for which data set. Each value has its source in docs/recipe.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.truncation import Mixture, Truncation
+from anytime.autoencoders.vqvae import AutoencoderConfig
+from anytime.errors import UserError
+from anytime.model import ModelConfig
+from anytime.priors.transformer import TransformerConfig
+from anytime.training.stages import ORDERED, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
+
+Recipe = Literal["paper", "best"]
+Scale = Literal["smoke", "short", "full"]
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole training run as one value; the run's `config.json`."""
+
+    recipe: Recipe
+    scale: Scale
+    seed: int = 0
+    model: ModelConfig
+    pretrain: AutoencoderStage = PRETRAIN
+    ordered: AutoencoderStage = ORDERED
+    prior: PriorStage = PRIOR
+    examples: int | None = None
+    """Train on the first so many examples only."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 is autocast: weights, quantizer and losses stay in float32."""
+    compile: bool = False
+    """Compile the training step with torch.compile."""
+    checkpoint_seconds: float = 30.0
+    """Least time between two checkpoints inside a stage."""
+    sample_grids: int = 5
+    """Pictures written to samples/ per stage."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 63:
+            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
+
+
+def _vq(shape: Shape, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:
+    """The paper's networks: 4-wide stride-2 convolutions, one per width, then a 3-wide one; channel-wise codes."""
+    area = (shape[1] >> len(widths)) * (shape[2] >> len(widths))
+    return AutoencoderConfig(
+        shape=shape,
+        length=length,
+        dim=area,
+        quantizer=QuantizerConfig(codebook_size=codebook_size),
+        widths=widths,
+        kernels=(4,) * len(widths) + (3,),
+        strides=(2,) * len(widths) + (1,),
+    )
+
+
+def _model(name: str, autoencoder: AutoencoderConfig) -> ModelConfig:
+    prior = TransformerConfig(length=autoencoder.length, codebook_size=autoencoder.quantizer.codebook_size)
+    return ModelConfig(name=name, autoencoder=autoencoder, prior=prior)
+
+
+def paper(name: str, shape: Shape) -> RunConfig:
+    """The paper's recipe, by the size of the pictures: 16 × 126 (MNIST), 70 × 1000 (CIFAR-10), 100 × 500 (CelebA)."""
+    channels, height, width = shape
+    if channels == 1 and height <= 28 and height % 4 == width % 4 == 0:
+        return RunConfig(recipe="paper", scale="full", model=_model(name, _vq(shape, 16, 126, (16, 32))))
+    if height % 8 or width % 8:
+        raise UserError(f"pictures of {height} × {width} do not fit the network's three halvings; use a --size that 8 divides")
+    if height <= 32:
+        return RunConfig(recipe="paper", scale="full", model=_model(name, _vq(shape, 70, 1000, (128, 256, 512))))
+    config = RunConfig(recipe="paper", scale="full", model=_model(name, _vq(shape, 100, 500, (128, 256, 512))))
+    return replace(config, prior=replace(PRIOR, epochs=100))
+
+
+def best_digits(name: str, shape: Shape) -> RunConfig:
+    """A small model that learns 8,000 digits in minutes on two CPU cores: running-mean codebook, smaller prior."""
+    autoencoder = replace(
+        _vq(shape, 16, 126, (32, 64)),
+        quantizer=QuantizerConfig(codebook_size=126, commitment=0.25, codebook="ema", restart=True),
+    )
+    prior = TransformerConfig(length=16, codebook_size=126, layers=4, width=128, hidden=512, heads=4)
+    return RunConfig(
+        recipe="best",
+        scale="full",
+        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
+        pretrain=replace(PRETRAIN, epochs=4, rate=2e-3, batch=64),
+        ordered=replace(ORDERED, epochs=10, rate=2e-3, batch=64, truncation=Mixture(full=0.25)),
+        prior=replace(PRIOR, epochs=14, warmup=200, batch=64),
+    )
+
+
+def recipe(name: str, which: Recipe | None, shape: Shape) -> RunConfig:
+    """The named recipe at full scale; by default `best` for the embedded digits and `paper` for everything else."""
+    which = which or ("best" if name == "digits" else "paper")
+    if which == "paper":
+        return paper(name, shape)
+    if name != "digits":
+        raise UserError(f"--recipe best is there for digits only so far; train {name} with --recipe paper")
+    return best_digits(name, shape)
+
+
+def scaled(config: RunConfig, scale: Scale) -> RunConfig:
+    """`short`: 40 + 60 + 20 epochs, for ablations. `smoke`: small networks, little data, two epochs of every stage."""
+    config = replace(config, scale=scale)
+    if scale == "short":
+        return replace(
+            config,
+            pretrain=replace(config.pretrain, epochs=min(40, config.pretrain.epochs)),
+            ordered=replace(config.ordered, epochs=min(60, config.ordered.epochs)),
+            prior=replace(config.prior, epochs=min(20, config.prior.epochs)),
+        )
+    if scale == "smoke":
+        return _smoke(config)
+    return config
+
+
+def _smoke(config: RunConfig) -> RunConfig:
+    old = config.model
+    autoencoder = replace(old.autoencoder, widths=tuple(min(w, 8) for w in old.autoencoder.widths))
+    prior = replace(old.prior, layers=2, width=32, hidden=64, heads=2)
+    return replace(
+        config,
+        model=replace(old, autoencoder=autoencoder, prior=prior),
+        pretrain=replace(config.pretrain, epochs=2, batch=32),
+        ordered=replace(config.ordered, epochs=2, batch=32),
+        prior=replace(config.prior, epochs=2, batch=32),
+        examples=256,
+        checkpoint_seconds=0.0,
+        sample_grids=1,
+    )
+
+
+def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:
+    """The recipe with another law in its second stage; `Full` gives the unordered baseline."""
+    return replace(config, ordered=replace(config.ordered, truncation=law))

@@ -1,0 +1,204 @@
+"""What a stage computes: its loss on a batch, its validation, its optimiser. The loop knows nothing else about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+
+from anytime import collective, randomness
+from anytime.autoencoders.losses import Reduction, vq_losses
+from anytime.autoencoders.quantizer import codebook_use
+from anytime.autoencoders.truncation import Truncation, draw_keep, kept
+from anytime.autoencoders.vqvae import VQVAE
+from anytime.data.loader import Loader, to_float
+from anytime.priors.transformer import Transformer
+from anytime.training.stages import AutoencoderStage, PriorStage, warmed_rate
+
+VALIDATION_BATCH = 500
+
+Numbers = dict[str, float]
+"""Named figures for the log; the first one is what `best` means."""
+
+
+class Task(Protocol):
+    """One stage's business."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def module(self) -> nn.Module:
+        """What is trained and kept at its best."""
+
+    @property
+    def objective(self) -> nn.Module:
+        """What is called in training; holds `module`."""
+
+    @property
+    def loss_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+    def rate(self, step: int) -> float: ...
+
+    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
+        """Mean losses on this rank's part of the step's batch; the first is minimised."""
+
+    def after_step(self, step: int) -> None: ...
+
+    def validate(self) -> Numbers: ...
+
+
+class AutoencoderOutput(NamedTuple):
+    losses: Tensor  # total, reconstruction, quantization
+    latents: Tensor
+    codes: Tensor
+
+
+class AutoencoderObjective(nn.Module):
+    """Eq. 6 at a drawn `keep`, averaged over the batch."""
+
+    def __init__(self, model: VQVAE, reduction: Reduction) -> None:
+        super().__init__()
+        self.model = model
+        self.reduction: Reduction = reduction
+
+    def forward(self, x: UInt8[Tensor, "batch channel height width"], keep: Int[Tensor, " batch"]) -> AutoencoderOutput:
+        pixels = to_float(x)
+        out = self.model(pixels, keep)
+        terms = vq_losses(pixels, out.x, out.quantized, keep, self.reduction)
+        losses = torch.stack([terms.total.mean(), terms.reconstruction.mean(), terms.quantization.mean()])
+        return AutoencoderOutput(losses, out.latents.detach(), out.quantized.codes)
+
+
+class AutoencoderTask:
+    """Pretraining and ordered training; they differ in the law of `keep` only."""
+
+    loss_names = ("loss", "reconstruction", "quantization")
+
+    def __init__(self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor, validation: Tensor, seed: int) -> None:
+        self.name, self.stage, self.module, self.seed = name, stage, model, seed
+        self.objective = AutoencoderObjective(model, stage.reduction)
+        self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
+        self.validation = validation
+        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
+        self._keeps: tuple[int, Tensor] | None = None  # (epoch, [steps, batch])
+        self._last: AutoencoderOutput | None = None
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        return torch.optim.Adam(trained, lr=self.stage.rate, fused=trained[0].is_cuda)
+
+    def rate(self, step: int) -> float:
+        return self.stage.rate
+
+    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
+        x = self.loader.batch_at(step)
+        self._last = objective(x, self.keep_at(step, len(x)))
+        return self._last.losses
+
+    def keep_at(self, step: int, rows: int) -> Int[Tensor, " rows"]:
+        """`keep` of this rank's rows, numbered over the global batch: it does not matter how many ranks share it."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        if self._keeps is None or self._keeps[0] != epoch:  # an epoch at a time: a hash per step would cost more than the step
+            device = self.validation.device
+            steps = torch.arange(self.steps_per_epoch, dtype=torch.int32, device=device)[:, None]
+            row = torch.arange(rows, dtype=torch.int32, device=device) + rows * collective.rank()
+            uniforms = randomness.uniform(self.seed, epoch, steps, row)
+            self._keeps = epoch, draw_keep(self.stage.truncation, self.module.length, uniforms)
+        return self._keeps[1][within]
+
+    def after_step(self, step: int) -> None:
+        assert self._last is not None
+        if self.module.quantizer.config.codebook == "ema":
+            mask = kept(self.keep_at(step, len(self._last.codes)), self.module.length)
+            self.module.quantizer.update(self._last.latents, self._last.codes, mask, self.seed, step)
+
+    @torch.no_grad()
+    def validate(self) -> Numbers:
+        """Losses over a fixed grid of `keep`, and the use of the codebook over the whole validation set."""
+        keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.validation.device)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.validation.device)
+        counts = torch.zeros(self.module.codebook_size, dtype=torch.float64, device=self.validation.device)
+        for rows in validation_batches(len(self.validation)):
+            x, keep = self.validation[rows], keeps[rows]
+            out: AutoencoderOutput = self.objective(x, keep)
+            sums += out.losses.double() * len(x)
+            counts += torch.bincount(out.codes.flatten(), minlength=len(counts))
+        sums, counts = collective.total(sums) / len(self.validation), collective.total(counts)
+        use = codebook_use(counts)
+        numbers = dict(zip(self.loss_names, sums.tolist(), strict=True))
+        return numbers | {"codes_used": use.used, "codes_dead": use.dead, "perplexity": use.perplexity}
+
+
+class PriorObjective(nn.Module):
+    """Eq. 2 on codes: mean negative log-likelihood, in nats a code."""
+
+    def __init__(self, prior: Transformer) -> None:
+        super().__init__()
+        self.prior = prior
+
+    def forward(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, " one"]:
+        logits = self.prior(codes)
+        return F.cross_entropy(logits.flatten(0, 1).float(), codes.flatten())[None]
+
+
+class PriorTask:
+    name = "prior"
+    loss_names = ("loss",)
+
+    def __init__(self, stage: PriorStage, prior: Transformer, train: Tensor, validation: Tensor, seed: int) -> None:
+        self.stage, self.module = stage, prior
+        self.objective = PriorObjective(prior)
+        self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
+        self.validation = validation
+        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        trained = list(self.module.parameters())
+        decay, fused = self.stage.weight_decay, trained[0].is_cuda
+        return torch.optim.AdamW(trained, lr=self.rate(0), betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, fused=fused)
+
+    def rate(self, step: int) -> float:
+        return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
+
+    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
+        losses: Tensor = objective(self.loader.batch_at(step).long())
+        return losses
+
+    def after_step(self, step: int) -> None:
+        return
+
+    @torch.no_grad()
+    def validate(self) -> Numbers:
+        """Held-out nats a code."""
+        total = torch.zeros(1, dtype=torch.float64, device=self.validation.device)
+        for rows in validation_batches(len(self.validation)):
+            codes = self.validation[rows].long()
+            total += self.objective(codes).double() * len(codes)
+        return {"loss": float(collective.total(total)) / len(self.validation)}
+
+
+def validation_keeps(law: Truncation, length: int, count: int) -> Int[Tensor, " count"]:
+    """A fixed `keep` for each validation example, spread over the law's quantiles."""
+    # Multiples of the golden ratio fill (0, 1) evenly and do not follow the order of the examples.
+    golden = (torch.arange(count, dtype=torch.float64) * 0.6180339887498949) % 1
+    return draw_keep(law, length, golden)
+
+
+def validation_batches(count: int) -> Iterator[slice]:
+    """This rank's share of the validation set."""
+    starts = range(0, count, VALIDATION_BATCH)
+    for start in starts[collective.rank() :: collective.ranks()]:
+        yield slice(start, min(start + VALIDATION_BATCH, count))
