@@ -30,12 +30,12 @@ def _word(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def _absorb(word: Int[Tensor, "*shape"], value: int | Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     value = _word(value) if isinstance(value, int) else value.to(torch.int32)
     return _mix((word ^ value) + _GOLDEN)
 
 
-def bits(seed: int, *counters: int | Int[Tensor, ...], device: torch.device | None = None) -> Int[Tensor, ...]:
+def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Int[Tensor, "..."]:
     """32 random bits (as int32) for each element of the broadcast counters, under a 64-bit `seed`.
 
     The counters before the last make a 64-bit key, two words mixed apart, so that streams do not collide by birthday
@@ -52,7 +52,7 @@ def bits(seed: int, *counters: int | Int[Tensor, ...], device: torch.device | No
     return _mix(_mix(last * _GOLDEN + key[0]) ^ key[1])
 
 
-def uniform(seed: int, *counters: int | Int[Tensor, ...], device: torch.device | None = None) -> Float[Tensor, ...]:
+def uniform(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Float[Tensor, "..."]:
     """Uniform float32 numbers strictly between 0 and 1."""
     # 23 bits: with 24 the largest value plus a half rounds to 1.0 in float32, and log(-log(1)) is not finite.
     mantissa = (bits(seed, *counters, device=device) >> 9) & 0x7FFFFF

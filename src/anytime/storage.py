@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UserError(f"{path} cannot be written ({error.strerror}); choose another place with --out") from None
+    finally:
+        with suppress(OSError):  # renamed, or its folder could not be made
+            partial.unlink()
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -55,9 +58,16 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:
     """Save tensors with JSON facts beside them in the header; returns their digest."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    found = digest(whole)
-    write_whole(path, save(whole, {"digest": found, "facts": json.dumps(facts or {}), "format": str(FORMAT)}))
+    found, facts = digest(whole), facts or {}
+    # One entry: safetensors writes several in an order that changes from call to call, and equal files have equal bytes.
+    header = {"format": FORMAT, "facts": facts, "seal": _seal(found, facts)}
+    write_whole(path, save(whole, {"anytime": json.dumps(header)}))
     return found
+
+
+def _seal(found: str, facts: Mapping[str, Any]) -> str:
+    """A hash of the tensors' digest and of the facts beside them."""
+    return hashlib.sha256(f"{found} {json.dumps(facts)}".encode()).hexdigest()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
@@ -66,14 +76,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
         raise UserError(f"{path} is missing")
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get("anytime", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-        facts = json.loads(header.get("facts", "{}"))
     except (SafetensorError, ValueError, OSError) as error:
         raise DamagedFileError(
             f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
         ) from None
-    found = digest(tensors)
-    if found != header.get("digest"):
+    found, facts = digest(tensors), header.get("facts", {})
+    if _seal(found, facts) != header.get("seal"):
         raise DamagedFileError(f"{path} was altered: its contents do not match its digest; restore it from where it came from")
     return tensors, facts, found

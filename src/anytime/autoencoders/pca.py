@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
+
+BATCH = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,18 @@ class PCA:
         return self.mean + latents @ self.components[:, : latents.shape[1]].T
 
 
-def fit(batches: list[Float[Tensor, "batch ..."]], length: int) -> PCA:
-    """The first `length` principal components of the concatenated batches."""
-    flat = [b.flatten(1).double() for b in batches]
-    count = sum(len(b) for b in flat)
-    mean = torch.stack([b.sum(0) for b in flat]).sum(0) / count
-    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=mean.device)
-    for batch in flat:
-        centred = batch - mean
+def fit(x: Shaped[Tensor, "n ..."], length: int) -> PCA:
+    """The first `length` principal components; bytes count as pixels in [0, 1]."""
+    parts = x.flatten(1).split(BATCH)
+    scale = 255 if x.dtype == torch.uint8 else 1
+    mean = (
+        sum((part.double().sum(0) for part in parts), start=torch.zeros(x[0].numel(), device=x.device).double())
+        / scale
+        / len(x)
+    )
+    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=x.device)
+    for part in parts:  # in parts: a data set of bytes is eight times larger as float64
+        centred = part.double() / scale - mean
         covariance += centred.T @ centred
-    vectors = torch.linalg.eigh(covariance / count).eigenvectors
+    vectors = torch.linalg.eigh(covariance / len(x)).eigenvectors
     return PCA(mean, vectors.flip(1)[:, :length].contiguous())

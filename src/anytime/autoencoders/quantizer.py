@@ -97,7 +97,7 @@ class Quantizer(nn.Module):
         """Move a running-mean codebook towards the latents that survived truncation, summed over all ranks."""
         if self.config.codebook != "ema":
             return
-        weight = kept.flatten().to(latents.dtype)
+        weight = kept.flatten().float()
         flat, index = latents.flatten(0, 1).float(), codes.flatten()
         size, decay = self.config.codebook_size, self.config.decay
         count = collective.total(flat.new_zeros(size).index_add_(0, index, weight))

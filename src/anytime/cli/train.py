@@ -32,6 +32,8 @@ class Arguments(Common):
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures."""
+    pretrained: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    """Take the first stage from another run of the same recipe, as ordered and unordered training share it."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Height and width of the pictures, for folder."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -59,7 +61,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
-        model = train(config, dataset, folder, device, console, _command())
+        model = train(config, dataset, folder, device, console, _command(), arguments.pretrained)
         if not alone_or_first:
             return {}
         from anytime.evaluation.report import write_report

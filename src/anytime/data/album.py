@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.data.atomic import replacing
-from anytime.data.images import RULE, decode, header
+from anytime.data.images import RULE, Stream, decode, header
 from anytime.data.progress import track
 from anytime.errors import UserError
 
@@ -49,7 +48,7 @@ class Album:
     def label(self, name: str) -> str:
         return str(self.where / name)
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> Stream:
         try:
             if self.archive is None:
                 return (self.where / name).open("rb")

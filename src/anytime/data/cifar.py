@@ -99,10 +99,13 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_RECONSTRUCT = np.zeros(0).__reduce__()[0]  # where numpy keeps it differs between its versions
+# Asked of numpy, for where it keeps them differs between its versions: what makes an array up to protocol 4, and in 5.
+_RECONSTRUCT, _FROM_BUFFER = np.zeros(1).__reduce_ex__(4)[0], np.zeros(1).__reduce_ex__(5)[0]
 _ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
+    ("numpy._core.numeric", "_frombuffer"): _FROM_BUFFER,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _latin1,

@@ -90,7 +90,7 @@ def _strokes(shape: tuple[int, int, int], count: int, seed: int) -> UInt8[Tensor
     """Soft strokes laid over a dark background, one after the other."""
     channel, height, width = shape
     wanted = channel + _STROKES * (5 + channel)
-    numbers = uniform(seed, torch.arange(count)[:, None], torch.arange(wanted)[None]).reshape(count, wanted, 1, 1)
+    numbers = uniform(seed, torch.arange(count * wanted)).reshape(count, wanted, 1, 1)
     x = 0.25 * numbers[:, :channel].expand(-1, -1, height, width)
     for stroke in numbers[:, channel:].chunk(_STROKES, dim=1):
         cover = _cover(stroke[:, :5], height, width)

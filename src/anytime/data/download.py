@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from anytime.data import digits
@@ -43,7 +44,8 @@ def _download(file: RemoteFile, folder: Path, name: str, progress: bool) -> None
         reason = error.strerror or error
         raise UserError(f"{target} cannot be written ({reason}): make room, or set ANYTIME_CACHE to another folder") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
     remember(target, file.hash)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from io import BufferedReader, BytesIO
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -11,11 +12,12 @@ from anytime.errors import UserError
 
 RULE = "centre square, Lanczos"  # what `decode` does; kept arrays made by another rule are not used
 
+Stream = BufferedReader | BytesIO
 _GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 _Image = Any  # PIL.Image.Image: Pillow is imported only where a picture is read
 
 
-def header(stream: IO[bytes], label: str) -> tuple[bool, int]:
+def header(stream: Stream, label: str) -> tuple[bool, int]:
     """Whether a picture is stored as grey, and its shorter side; decodes nothing."""
     from PIL import Image
 
@@ -26,7 +28,7 @@ def header(stream: IO[bytes], label: str) -> tuple[bool, int]:
         raise _unreadable(label, error) from error
 
 
-def decode(stream: IO[bytes], label: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
+def decode(stream: Stream, label: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
     """The picture's centre square at `size`, and how long its shorter side was.
 
     Resized with Lanczos, which Pillow widens when shrinking, so that nothing aliases; a picture of exactly the size keeps
@@ -41,7 +43,7 @@ def decode(stream: IO[bytes], label: str, size: int, channels: int) -> tuple[UIn
     except Exception as error:  # on broken bytes Pillow's decoders raise a dozen types, SyntaxError and struct.error among them
         raise _unreadable(label, error) from error
     pixels = np.asarray(_square(flat, size)).reshape(size, size, channels)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)), min(flat.size)
+    return np.array(pixels.transpose(2, 0, 1), order="C"), min(flat.size)
 
 
 def _unreadable(label: str, error: Exception) -> UserError:

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from anytime.data.images import decode
 from anytime.data.loader import to_uint8
 from anytime.errors import UserError
 
-Pixels = UInt8[np.ndarray, "height width channel"]
+Pixels = UInt8[np.ndarray, "tall wide colours"]
 _PAPER = 255  # white between the pictures
 _VISIBLE = 56  # pixels: small pictures are enlarged by a whole factor up to about this width
 _TEXT = 13  # pixels
@@ -37,30 +38,49 @@ def grid(x: Float[Tensor, "n channel height width"], columns: int | None = None,
     return sheet
 
 
-def _tiles(x: Float[Tensor, "n channel height width"], scale: int) -> UInt8[np.ndarray, "n height width channel"]:
+def _tiles(x: Float[Tensor, "n channel height width"], scale: int) -> UInt8[np.ndarray, "n tall wide channel"]:
     tiles = to_uint8(x.detach().cpu().float()).permute(0, 2, 3, 1).numpy()
     return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
 def labelled_rows(
-    rows: Sequence[tuple[str, Float[Tensor, "n channel height width"]]], scale: int | None = None, gap: int = 2
+    rows: Sequence[tuple[str, Float[Tensor, "_ channel height width"]]], scale: int | None = None, gap: int = 2
 ) -> Pixels:
-    """One strip of pictures for each row, its label at the left; small pictures are enlarged so that they can be seen."""
-    from PIL import Image, ImageDraw, ImageFont
+    """One strip of pictures for each row, its label at the left; small pictures are enlarged so that they can be seen.
 
+    Without Pillow the labels are left out: a training run on a bare machine still shows its rows.
+    """
     strips = [grid(x, len(x), gap, scale or max(1, _VISIBLE // x.shape[-1])) for _, x in rows]
-    font = ImageFont.load_default(_TEXT)
-    margin = 4 * gap + math.ceil(max(font.getlength(label) for label, _ in rows))
-    sheet = Image.new("RGB", (margin + max(s.shape[1] for s in strips), sum(len(s) for s in strips)), "white")
-    draw, top = ImageDraw.Draw(sheet), 0
-    for (label, _), strip in zip(rows, strips, strict=True):
-        draw.text((2 * gap, top + len(strip) / 2), label, "black", font, anchor="lm")
-        sheet.paste(Image.fromarray(_plane(strip)), (margin, top))
-        top += len(strip)
-    return np.array(sheet)
+    font = _font()
+    margin = 0 if font is None else 4 * gap + math.ceil(max(font.getlength(label) for label, _ in rows))
+    sheet = np.full((sum(map(len, strips)), margin + max(strip.shape[1] for strip in strips), 3), _PAPER, np.uint8)
+    bands = np.split(sheet, np.cumsum([len(strip) for strip in strips])[:-1])  # views: filling them fills the sheet
+    for (label, _), strip, band in zip(rows, strips, bands, strict=True):
+        band[:, margin : margin + strip.shape[1]] = strip
+        if font is not None:
+            band[:, :margin] = _written(label, font, len(strip), margin)
+    return sheet
 
 
-def _plane(pixels: Pixels) -> UInt8[np.ndarray, "height width *channel"]:
+def _font() -> Any | None:
+    """Pillow's built-in font, or None where there is no Pillow."""
+    try:
+        from PIL import ImageFont
+
+        return ImageFont.load_default(_TEXT)
+    except ImportError:
+        return None
+
+
+def _written(label: str, font: Any, tall: int, wide: int) -> Pixels:
+    from PIL import Image, ImageDraw
+
+    paper = Image.new("RGB", (wide, tall), "white")
+    ImageDraw.Draw(paper).text((wide / 2, tall / 2), label, "black", font, anchor="mm")
+    return np.asarray(paper)
+
+
+def _plane(pixels: Pixels) -> UInt8[np.ndarray, "tall wide ..."]:
     """Pillow wants grey pictures without a channel axis."""
     return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
 

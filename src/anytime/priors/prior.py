@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 State = TypeVar("State")
 
 
+@runtime_checkable
 class Prior(Protocol[State]):
     """p(codes) = Π p(code_i | codes_{<i}). The start symbol is the prior's own business.
 

@@ -102,7 +102,7 @@ class Transformer(nn.Module):
     def codebook_size(self) -> int:
         return self.config.codebook_size
 
-    def _embed(self, tokens: Int[Tensor, "batch time"], positions: Int[Tensor, ...]) -> Float[Tensor, "batch time width"]:
+    def _embed(self, tokens: Int[Tensor, "batch time"], positions: Int[Tensor, "..."]) -> Float[Tensor, "batch time width"]:
         embedded: Tensor = self.dropout(self.embedding_norm(self.tokens(tokens) + self.positions(positions)))
         return embedded
 

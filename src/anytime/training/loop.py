@@ -32,7 +32,7 @@ class StageState:
     best_loss: float | None = None
     best: dict[str, Tensor] = field(default_factory=dict)
     optimizer: dict[str, Tensor] = field(default_factory=dict)
-    running: Tensor | None = None
+    running: Tensor = field(default_factory=lambda: torch.zeros(0))  # sums of the epoch so far; empty at its beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
     if state.optimizer:
         restore_optimizer(optimizer, state.optimizer)
     running = torch.zeros(len(task.loss_names), dtype=torch.float64, device=compute.device)
-    if state.running is not None:
+    if len(state.running):
         running += state.running.to(compute.device)
     watch = Watch(task.name, compute.device)
     shown = epoch_started = time.monotonic()

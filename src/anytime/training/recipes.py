@@ -89,8 +89,8 @@ def best_digits(name: str, shape: Shape) -> RunConfig:
         scale="full",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
         pretrain=replace(PRETRAIN, epochs=4, rate=2e-3, batch=64),
-        ordered=replace(ORDERED, epochs=10, rate=2e-3, batch=64, truncation=Mixture(full=0.25)),
-        prior=replace(PRIOR, epochs=14, warmup=200, batch=64),
+        ordered=replace(ORDERED, epochs=12, rate=2e-3, batch=64, truncation=Mixture(full=0.25)),
+        prior=replace(PRIOR, epochs=9, warmup=200, batch=64),
     )
 
 

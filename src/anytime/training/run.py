@@ -6,6 +6,8 @@ The same call again goes on where the last one stopped, however it stopped.
 from __future__ import annotations
 
 import fcntl
+import json
+import os
 import platform
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from anytime.data import Dataset
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 from anytime.training import checkpoint as checkpoints
-from anytime.training import distributed, samples
+from anytime.training import distributed, log, samples
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Compute, Hooks, StageState, run_stage
 from anytime.training.recipes import RunConfig
@@ -40,15 +42,19 @@ def train(
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     command: str = "",
+    pretrained: Path | None = None,
 ) -> AnytimeModel:
-    """Train through all stages, or go on with a run that was interrupted; returns the finished model."""
+    """Train through all stages, or go on with a run that was interrupted; returns the finished model.
+
+    `pretrained` is another run whose first stage is the same: its result is taken over instead of being computed again.
+    """
     if dataset.shape != config.model.autoencoder.shape:
         raise UserError(f"the data has shape {dataset.shape}, the model takes {config.model.autoencoder.shape}")
     with distributed.process_group(device or torch.device("cpu")) as own:
         reporter = reporter if reporter is not None and distributed.is_main() else Silent()
         with _locked(folder, config):
             run = Run(config, dataset, folder, own, reporter, command)
-            return run.finish()
+            return run.finish(pretrained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,15 @@ class _Paths:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
+
+    @property
+    def pretrained(self) -> Path:
+        """The autoencoder after the first stage, for runs that share it."""
+        return self.checkpoints / "pretrained.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
 
     @property
     def model(self) -> Path:
@@ -92,14 +107,16 @@ class Run:
             self.model.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
 
-    def finish(self) -> AnytimeModel:
+    def finish(self, pretrained: Path | None = None) -> AnytimeModel:
         start = self._latest()
+        if start is None and pretrained is not None:
+            start = self._shared(pretrained)
         first = 0 if start is None else STAGES.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
             self.model.load_state_dict(start.model)
         if self.main:
-            self.metrics = Metrics(self.paths.folder / "metrics.jsonl", 0 if start is None else start.position.metrics_bytes)
+            self.metrics = Metrics(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
         for index in range(first, len(STAGES)):
             self._stage(index, start if index == first else None)
         self.model.eval()
@@ -112,6 +129,22 @@ class Run:
         found = checkpoints.read_latest(self.paths.checkpoints, self.reporter.say) if self.main else None
         distributed.barrier()
         return found if self.main else checkpoints.read_latest(self.paths.checkpoints, self.reporter.say)
+
+    def _shared(self, other: Path) -> checkpoints.Checkpoint:
+        """The start of the second stage, taken from a run whose first stage has the same config and seed."""
+        theirs, ours = (_first_stage(config) for config in (read_config(other), self.config))
+        _refuse_difference(theirs, ours, f"--pretrained {other} was trained")
+        weights, _, _ = storage.read_tensors(_Paths(other).pretrained)
+        self.model.autoencoder.load_state_dict(weights)
+        lines = [line for line in log.read(_Paths(other).metrics) if line["stage"] == STAGES[0]]
+        size = 0
+        if self.main:
+            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            storage.write_whole(self.paths.metrics, content)
+            storage.write_tensors(self.paths.pretrained, weights)
+            size = len(content)
+        position = checkpoints.Position(STAGES[1], 0, int(lines[-1]["step"]), size, None)
+        return checkpoints.Checkpoint(position, self.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
         seed = randomness.derive(self.config.seed, STAGES[index])
@@ -129,8 +162,10 @@ class Run:
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps
+        if self.main and index == 0:
+            storage.write_tensors(self.paths.pretrained, self.model.autoencoder.state_dict())
         if self.main and index + 1 < len(STAGES):
-            self._save(STAGES[index + 1], StageState(running=torch.zeros(0)))
+            self._save(STAGES[index + 1], StageState())
 
     def _task(self, index: int, seed: int) -> Task:
         autoencoder = self.model.autoencoder
@@ -153,8 +188,7 @@ class Run:
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        running = state.running if state.running is not None else torch.zeros(0)
-        whole = checkpoints.Checkpoint(position, self.model.state_dict(), state.best, state.optimizer, running)
+        whole = checkpoints.Checkpoint(position, self.model.state_dict(), state.best, state.optimizer, state.running)
         checkpoints.write(self.paths.checkpoints, whole)
         self.last_checkpoint = time.monotonic()
 
@@ -186,10 +220,22 @@ def _agree(path: Path, config: RunConfig) -> None:
     if not path.exists():
         storage.write_json(path, to_dict(config))
         return
-    there, here = _flat(read_json(path)), _flat(to_dict(config))
+    _refuse_difference(read_json(path), to_dict(config), f"{path.parent} holds a run")
+
+
+def _refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
+    there, here = _flat(theirs), _flat(ours)
     for key in sorted(there.keys() | here.keys()):
         if (old := there.get(key)) != (new := here.get(key)):
-            raise UserError(f"{path.parent} holds a run with {key} = {old}, not {new}; choose another --out")
+            raise UserError(f"{what} with {key} = {old}, not {new}; choose another folder")
+
+
+def _first_stage(config: RunConfig) -> dict[str, Any]:
+    """All that the result of the first stage depends on."""
+    whole = to_dict(config)
+    parts = {key: whole[key] for key in ("seed", "examples", "precision", "compile", "pretrain")}
+    # The prior's shape too: the networks are drawn one after the other from one seed.
+    return parts | {"model": whole["model"]}
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -226,6 +272,9 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
+    """The commit of a checkout; a copy without its git folder may name it in ANYTIME_COMMIT."""
+    if named := os.environ.get("ANYTIME_COMMIT"):
+        return named
     here = Path(__file__).parent
     git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
     try:

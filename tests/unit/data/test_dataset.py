@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.data import Dataset, synthetic
+from anytime.data.dataset import drawn_validation, split_validation
+
+
+def numbered(count: int) -> torch.Tensor:
+    """Pictures that carry their own number in three pixels."""
+    numbers = torch.arange(count)
+    pixels = torch.stack([numbers % 256, numbers // 256 % 256, numbers // 65536], dim=1)
+    return pixels.to(torch.uint8).reshape(count, 1, 1, 3)
+
+
+def numbers(x: torch.Tensor) -> torch.Tensor:
+    return (x.reshape(-1, 3).long() * torch.tensor([1, 256, 65536])).sum(1)
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(60_000, 5_000), (50_000, 5_000), (49_999, 4_999), (8_000, 800), (12, 1), (3, 1)])
+def test_validation_is_5000_or_a_tenth_and_disjoint(count: int, drawn: int) -> None:
+    train, validation = (numbers(part) for part in split_validation(numbered(count)))
+    assert len(validation) == drawn
+    assert torch.equal(torch.cat([train, validation]).sort().values, torch.arange(count))
+    assert torch.equal(train, train.sort().values)  # the order of the set is kept
+    assert torch.equal(validation, validation.sort().values)
+
+
+def test_validation_depends_on_the_seed_alone() -> None:
+    x = numbered(1000)
+    first, again, other = (split_validation(x, seed)[1] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_held_out_is_the_test_part_or_else_validation() -> None:
+    x = numbered(100)
+    assert drawn_validation("a", x, x[:7], "here").held_out is not None
+    assert len(drawn_validation("a", x, x[:7], "here").held_out) == 7
+    assert len(drawn_validation("a", x, None, "here").held_out) == 10
+
+
+def test_subset_takes_the_first_and_says_so() -> None:
+    dataset = drawn_validation("a", numbered(100), numbered(50), "here")
+    small = dataset.subset(20, 5)
+    assert (len(small.train), len(small.validation), len(small.held_out)) == (20, 5, 5)
+    assert torch.equal(small.train, dataset.train[:20])
+    assert small.source.startswith(dataset.source)
+    assert "first 20" in small.source
+    assert drawn_validation("a", numbered(100), None, "here").subset(20, 5).test is None
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 16, 24)])
+def test_synthetic_is_a_pure_function_of_the_seed(shape: tuple[int, int, int]) -> None:
+    first, again, other = (synthetic("mnist", shape, 64, seed) for seed in (0, 0, 1))
+    assert first.shape == shape
+    assert first.synthetic
+    assert "synthetic" in first.source
+    assert torch.equal(first.train, again.train)
+    assert not torch.equal(first.train, other.train)
+
+
+def test_synthetic_pictures_differ_from_each_other_and_have_structure() -> None:
+    dataset: Dataset = synthetic("mnist", (1, 28, 28), 64)
+    everything = torch.cat([dataset.train, dataset.validation, dataset.held_out])
+    assert len(everything.unique(dim=0)) == 64 + 8 + 8
+    x = everything.float()
+    assert (x.amax((1, 2, 3)) - x.amin((1, 2, 3)) > 50).all()
+    assert (x[..., 1:] - x[..., :-1]).abs().mean() < 0.2 * x.std()  # smooth, as noise is not

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anytime.data.digits import Digits
+from anytime.data.embed import build, choose, main
+from anytime.data.idx import read_idx
+from anytime.errors import UserError
+
+
+def test_a_balanced_choice_in_the_order_of_the_set(mnist: Path) -> None:
+    digits = build(mnist, each=(4, 2))
+    assert np.bincount(digits.train_labels).tolist() == [4] * 10
+    assert np.bincount(digits.test_labels).tolist() == [2] * 10
+    places = choose(np.arange(100, dtype=np.uint8) % 10, 4)
+    assert (np.diff(places) > 0).all()
+    assert np.array_equal(digits.train, read_idx(mnist / "train-images-idx3-ubyte.gz", 3)[places])
+
+
+def test_packing_is_lossless_and_reproducible(mnist: Path) -> None:
+    digits = build(mnist, each=(4, 2))
+    packed = digits.pack()
+    assert packed == build(mnist, each=(4, 2)).pack()
+    again = Digits.unpack(packed)
+    for name in ("train", "train_labels", "test", "test_labels"):
+        assert np.array_equal(getattr(again, name), getattr(digits, name))
+
+
+def test_a_part_of_mnist_or_no_argument_is_refused(mnist: Path) -> None:
+    with pytest.raises(UserError, match="only 10 examples are labelled 0 and 800 are needed"):
+        main([str(mnist), str(mnist / "out.xz")])
+    assert not (mnist / "out.xz").exists()
+    with pytest.raises(UserError, match="MNIST_DIR"):
+        main([])

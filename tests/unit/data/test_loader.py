@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anytime.data.loader import Loader, batch_indices, to_float, to_uint8
+from anytime.errors import UserError
+
+
+@given(count=st.integers(1, 60), batch=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2**40))
+def test_an_epoch_is_a_permutation_without_its_incomplete_batch(count: int, batch: int, epoch: int, seed: int) -> None:
+    size = min(batch, count)
+    steps = count // size
+    seen = torch.cat([batch_indices(count, batch, seed, epoch * steps + step) for step in range(steps)])
+    assert len(seen) == len(seen.unique()) == steps * size
+    assert 0 <= int(seen.min()) <= int(seen.max()) < count
+
+
+def test_order_changes_with_epoch_and_seed_only() -> None:
+    assert torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 7, 3))
+    assert not torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 7, 4))
+    assert not torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 8, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64, torch.float32])
+def test_rank_slices_concatenate_to_the_global_batch(dtype: torch.dtype) -> None:
+    examples = torch.arange(50).to(dtype).reshape(50, 1).expand(50, 3)
+    loaders = [Loader(examples, 12, seed=5, rank=rank, ranks=3) for rank in range(3)]
+    for step in (0, 1, 9, 2, 0):  # forth and back across epochs
+        whole = torch.cat([loader.batch_at(step) for loader in loaders])
+        assert whole.dtype == dtype
+        assert torch.equal(whole, examples[batch_indices(50, 12, 5, step)])
+        assert torch.equal(whole, Loader(examples, 12, seed=5).batch_at(step))
+
+
+def test_a_set_smaller_than_a_batch_is_one_batch() -> None:
+    loader = Loader(torch.arange(5), 128, seed=0)
+    assert (loader.batch, loader.steps_per_epoch) == (5, 1)
+    assert loader.batch_at(3).sort().values.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("count", "batch", "ranks"), [(50, 10, 3), (5, 128, 2), (50, 0, 1), (0, 10, 1)])
+def test_batches_that_cannot_be_shared_are_refused(count: int, batch: int, ranks: int) -> None:
+    with pytest.raises(UserError, match="batch"):
+        Loader(torch.arange(count), batch, seed=0, ranks=ranks)
+
+
+def test_bytes_survive_the_way_to_float_and_back() -> None:
+    x = torch.arange(256, dtype=torch.uint8)
+    assert to_float(x).dtype == torch.float32
+    assert (to_float(x).min(), to_float(x).max()) == (0, 1)
+    assert torch.equal(to_uint8(to_float(x)), x)
+    assert to_uint8(torch.tensor([-1.0, 0.499 / 255, 0.501 / 255, 2.0])).tolist() == [0, 0, 1, 255]
