@@ -10,6 +10,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != "format"}
 
 
-def override(config: Config, assignments: typing.Sequence[str]) -> Config:
+def override(config: Config, assignments: Sequence[str]) -> Config:
     """`config` with `key=value` assignments from the command line; nested keys are joined by dots, values are JSON or text."""
     data = to_dict(config)
     for assignment in assignments:

@@ -172,7 +172,7 @@ def load(name: str | Path, device: str | torch.device | None = None) -> AnytimeM
 
 
 def _not_a_model(folder: Path) -> str:
-    if (folder / "checkpoints").is_dir():
+    if (folder / "checkpoints").is_dir() or (folder / "environment.json").is_file():
         return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
     if (folder / CONFIG).is_file():
         return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
@@ -189,6 +189,8 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
         picked = torch.device(device)
     except RuntimeError:
         raise UserError(f"--device {device!r} is no device; use cpu or cuda") from None
+    if picked.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {str(device)!r} is not supported; use cpu or cuda")
     if picked.type == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda needs an NVIDIA GPU and a CUDA build of torch; use --device cpu")
     return picked

@@ -8,6 +8,7 @@ which every device computes exactly.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +36,14 @@ def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Te
     return _mix((word ^ value) + _GOLDEN)
 
 
+@lru_cache(maxsize=256)
+def _key(seed: int) -> tuple[int, int]:
+    """Two words that depend on all 64 bits of the seed, each in its own way."""
+    low, high = (torch.full((), _word(half), dtype=torch.int32, device="cpu") for half in (seed, seed >> 32))
+    # Were `high` mixed into both alike, seeds with the same low ^ high would be one.
+    return int(_absorb(low, high)), int(_absorb(low ^ 0x5851F42D, _mix(high)))
+
+
 def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Int[Tensor, "..."]:
     """32 random bits (as int32) for each element of the broadcast counters, under a 64-bit `seed`.
 
@@ -42,9 +51,8 @@ def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | 
     among millions of (row, position) pairs; the last counter runs inside the stream and costs two mixes an element.
     """
     device = next((c.device for c in counters if isinstance(c, Tensor)), device)
-    key = [torch.full((), _word(w), dtype=torch.int32, device=device) for w in (seed, seed ^ 0x5851F42D)]
+    key = [torch.full((), word, dtype=torch.int32, device=device) for word in _key(seed)]
     for word in range(2):
-        key[word] = _absorb(key[word], seed >> 32)
         for counter in counters[:-1]:
             key[word] = _absorb(key[word], counter)
     last = counters[-1]

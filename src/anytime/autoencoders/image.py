@@ -27,7 +27,8 @@ class BatchNorm2d(nn.BatchNorm2d):
         x = input.float()
         count = x.numel() // x.shape[1] * collective.ranks()
         moments = collective.total_with_gradient(torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))])) / count
-        mean, variance = moments[0], moments[1] - moments[0].square()
+        # A difference of two large numbers may round to below zero, and its root would be NaN.
+        mean, variance = moments[0], (moments[1] - moments[0].square()).clamp_min(0)
         with torch.no_grad():
             momentum = self.momentum if self.momentum is not None else 0.1
             self.running_mean.lerp_(mean, momentum)

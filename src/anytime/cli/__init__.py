@@ -55,7 +55,7 @@ def _run(argv: list[str]) -> int:
     module = importlib.import_module(f"anytime.cli.{verb}")
     arguments = parse(module.Arguments, rest, f"anytime {verb}", VERBS[verb])
     result = module.run(arguments)
-    if arguments.json:
+    if arguments.json and result is not None:  # None: another rank answers
         print(json.dumps(result))
     sys.stdout.flush()
     return 0

@@ -26,10 +26,14 @@ def check_writable(path: Path) -> None:
         raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
     if path.suffix not in ("", ".png", ".gif", ".npz"):
         raise UserError(f"--out {path}: the ending {path.suffix} is not known; use .png, .gif, .npz or a folder")
-    if path.suffix and path.is_dir():
+    try:
+        existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    except OSError as error:  # such as a name that is too long
+        raise UserError(f"--out {path} cannot be written ({error.strerror}); choose another place") from None
+    is_file = bool(path.suffix) and existing == path
+    if is_file and path.is_dir():
         raise UserError(f"--out {path} is a folder; name a file in it")
-    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if (existing.is_file() and existing != path) or not os.access(existing, os.W_OK):
+    if not (is_file or existing.is_dir()) or not os.access(existing, os.W_OK):
         raise UserError(f"--out {path} cannot be written; choose another place")
 
 

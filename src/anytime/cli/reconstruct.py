@@ -40,6 +40,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError("reconstruct needs at least one picture after the model")
     check_writable(arguments.out)
     names = _names(arguments.files)
+    inputs = {path.resolve() for path in arguments.files}
+    for name in names:
+        if (arguments.out / name).resolve() in inputs:
+            raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
     count = code_count(model.length, arguments.codes, arguments.fraction)
     channels, height, _ = model.config.autoencoder.shape

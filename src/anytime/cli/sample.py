@@ -43,6 +43,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_writable, write_sample
     from anytime.model import load
 
+    if not 0 <= arguments.seed < 1 << 63:
+        raise UserError(f"--seed must be between 0 and 2^63 - 1, not {arguments.seed}")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device)
     sample = model.sample(

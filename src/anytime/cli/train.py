@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.arguments import Common
+from anytime.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +33,8 @@ class Arguments(Common):
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures."""
-    pretrained: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
-    """Take the first stage from another run of the same recipe, as ordered and unordered training share it."""
+    share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Height and width of the pictures, for folder."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -45,12 +46,12 @@ class Arguments(Common):
     seed: int = 0
 
 
-def run(arguments: Arguments) -> dict[str, Any]:
+def run(arguments: Arguments) -> dict[str, Any] | None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
     from anytime.cli.console import TrainingConsole
     from anytime.model import pick_device
-    from anytime.training.run import train
+    from anytime.training.run import train, used
 
     started = time.monotonic()
     device = pick_device(arguments.device)
@@ -61,12 +62,12 @@ def run(arguments: Arguments) -> dict[str, Any]:
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
-        model = train(config, dataset, folder, device, console, _command(), arguments.pretrained)
+        model = train(config, dataset, folder, device, console, _command(), arguments.share)
         if not alone_or_first:
-            return {}
+            return None
         from anytime.evaluation.report import write_report
 
-        report = write_report(folder, model, dataset)
+        report = write_report(folder, model, used(dataset, config))
     seconds = time.monotonic() - started
     print(f"model    {folder / 'model'}")
     for name, path in report.paths.items():
@@ -79,14 +80,17 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _dataset(arguments: Arguments) -> Dataset:
     """The data asked for; at smoke scale seeded synthetic examples stand in for a set that is absent."""
     from anytime import data
-    from anytime.data.catalog import CATALOG, state
+    from anytime.data.catalog import find, state
+    from anytime.data.folder import DEFAULT, LARGEST, SMALLEST
 
-    entry = CATALOG.get(arguments.name)
-    absent = entry is not None and arguments.data is None and state(entry) not in ("embedded", "in the cache")
-    if arguments.scale == "smoke" and absent and entry is not None:
-        size = arguments.size or 32
-        return data.synthetic(arguments.name, entry.shape or (3, size, size))
-    return data.load(arguments.name, data=arguments.data, size=arguments.size)
+    entry, size = find(arguments.name), arguments.size
+    absent = arguments.data is None and state(entry) not in ("embedded", "in the cache")
+    if arguments.scale != "smoke" or not absent or (entry.shape is not None and size is not None):
+        return data.load(arguments.name, data=arguments.data, size=size)
+    side = DEFAULT if size is None else size
+    if not SMALLEST <= side <= LARGEST:
+        raise UserError(f"--size {side} is outside {SMALLEST}..{LARGEST}: choose a size between them")
+    return data.synthetic(arguments.name, entry.shape or (3, side, side))
 
 
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
@@ -99,7 +103,7 @@ def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> Run
     if arguments.truncation is not None:
         config = with_truncation(config, parse(arguments.truncation))
     if device.type == "cuda" and arguments.scale != "smoke":
-        config = replace(config, precision="bfloat16", compile=True)
+        config = replace(config, precision="bfloat16", compile=True, graph=True)
     return override(config, arguments.set)
 
 

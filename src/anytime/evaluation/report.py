@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
+from torch import Tensor
 
 from anytime.config import read_json
 from anytime.data import Dataset
@@ -23,6 +25,7 @@ from anytime.training import log
 from anytime.training.samples import code_rows
 
 EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
+FRAMES = 32  # of the animation: a hundred of them, of faces, weigh as much as all the rest twenty times over
 FRAME_SECONDS = 0.25
 
 STYLE = """
@@ -51,12 +54,18 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
         "report": folder / "report.html",
     }
     write_whole(paths["grid"], png_bytes(rows))
-    frames = [grid(model.decode(sample.codes[:, :k]).cpu(), scale=2) for k in range(1, model.length + 1)]
-    write_gif(paths["movie"], frames, FRAME_SECONDS)
+    write_gif(paths["movie"], _frames(model, sample.codes), FRAME_SECONDS)
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(paths["errors"], facts)
     write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
     return Report(paths, errors)
+
+
+def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
+    """The samples sharpening from one code to all; long codes in strides."""
+    counts = np.linspace(1, model.length, min(model.length, FRAMES)).round().astype(int)
+    scale = max(1, 64 // model.config.autoencoder.shape[-1])
+    return [grid(model.decode(codes[:, :count]).cpu(), scale=scale) for count in counts]
 
 
 def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarray, movie: bytes) -> str:

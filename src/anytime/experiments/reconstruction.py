@@ -21,8 +21,8 @@ from anytime.evaluation.reconstruction import error_by_codes, pca_error_by_codes
 from anytime.experiments.results import Results, Row, Verdict, series
 from anytime.model import AnytimeModel, load, pick_device
 from anytime.sampling.budget import code_count
+from anytime.training.folder import environment, read_config
 from anytime.training.recipes import RunConfig
-from anytime.training.run import environment, read_config
 from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,7 +42,9 @@ def wrapped(module: nn.Module) -> nn.Module:
     if collective.ranks() == 1:
         return module
     # Buffers (batch norm, running-mean codebook) are computed from global sums and agree already.
-    return DistributedDataParallel(module, broadcast_buffers=False)
+    with warnings.catch_warnings():  # torch 2.13 has a new name for this argument, which torch 2.11 does not know
+        warnings.simplefilter("ignore", FutureWarning)
+        return DistributedDataParallel(module, broadcast_buffers=False)
 
 
 def barrier() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from anytime.errors import UserError
 from anytime.training.tasks import Numbers
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Who watches a run. The command line draws progress bars; the default says nothing."""
 
@@ -39,9 +43,10 @@ class Metrics:
 
     def __init__(self, path: Path, size: int = 0) -> None:
         self.path = path
-        path.touch()
-        with path.open("r+b") as file:
-            file.truncate(size)
+        with _writing(path):
+            path.touch()
+            with path.open("r+b") as file:
+                file.truncate(min(size, self.size))  # never longer: a lost file would come back as zeros
         self._board = _tensorboard(path.parent / "tensorboard")
 
     @property
@@ -50,7 +55,7 @@ class Metrics:
 
     def epoch(self, stage: str, epoch: int, step: int, train: Numbers, validation: Numbers, seconds: float) -> None:
         line = {"stage": stage, "epoch": epoch, "step": step, "train": train, "validation": validation, "seconds": seconds}
-        with self.path.open("a", encoding="utf-8") as file:
+        with _writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if self._board is not None:
             for part, numbers in (("train", train), ("validation", validation)):
@@ -62,6 +67,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl; a last line that was cut short is left out."""
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     return [json.loads(line) for line in lines[:-1]]
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); make room and give the same command again") from None
 
 
 def _tensorboard(folder: Path) -> Any | None:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anytime import collective, randomness
 from anytime.errors import UserError
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.distributed import wrapped
+from anytime.training.step import Compute, set_rate
 from anytime.training.tasks import Numbers, Task
 
 PROGRESS_SECONDS = 0.25  # reading the losses waits for the device: often enough for the eye, too seldom to cost
@@ -45,30 +43,12 @@ class Hooks:
     checkpoint: Callable[[StageState], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """How the steps are computed."""
-
-    device: torch.device
-    precision: Literal["float32", "bfloat16"]
-    compile: bool
-
-    def autocast(self) -> AbstractContextManager[None]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
-
-    def prepared(self, objective: nn.Module) -> nn.Module:
-        objective = wrapped(objective)
-        if not self.compile:
-            return objective
-        compiled: nn.Module = torch.compile(objective)  # type: ignore[assignment]
-        return compiled
-
-
 def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, seed: int) -> None:
     """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`."""
-    optimizer, objective = task.optimizer(), compute.prepared(task.objective)
+    optimizer = task.optimizer()
     if state.optimizer:
         restore_optimizer(optimizer, state.optimizer)
+    move = compute.step(task, optimizer)
     running = torch.zeros(len(task.loss_names), dtype=torch.float64, device=compute.device)
     if len(state.running):
         running += state.running.to(compute.device)
@@ -78,17 +58,12 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
     for step in range(state.step, task.epochs * task.steps_per_epoch):
         # Dropout is the only thing that draws from torch's generator; each rank and step has its own stream.
         torch.manual_seed(randomness.derive(seed, step, collective.rank()))
-        for group in optimizer.param_groups:
-            group["lr"] = task.rate(step)
+        set_rate(optimizer, task.rate(step))
         task.objective.train()
-        with compute.autocast():
-            losses = task.losses(objective, step)
-        optimizer.zero_grad(set_to_none=True)
-        losses[0].backward()
-        optimizer.step()
+        losses = move(task.inputs(step))
         task.after_step(step)
-        running += losses.detach()
-        watch.see(losses[0].detach(), step)
+        running += losses
+        watch.see(losses[0], step)
         state.step = step + 1
 
         done_in_epoch = state.step % task.steps_per_epoch or task.steps_per_epoch

@@ -35,6 +35,8 @@ class RunConfig:
     """bfloat16 is autocast: weights, quantizer and losses stay in float32."""
     compile: bool = False
     """Compile the training step with torch.compile."""
+    graph: bool = False
+    """Capture the training step as a CUDA graph."""
     checkpoint_seconds: float = 30.0
     """Least time between two checkpoints inside a stage."""
     sample_grids: int = 5
@@ -43,6 +45,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
+        if self.examples is not None and self.examples < 1:
+            raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
 
 
 def _vq(shape: Shape, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:

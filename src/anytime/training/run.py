@@ -5,31 +5,23 @@ The same call again goes on where the last one stopped, however it stopped.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from anytime import __version__, collective, randomness, storage
-from anytime.config import from_dict, read_json, to_dict
+from anytime import randomness, storage
 from anytime.data import Dataset
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 from anytime.training import checkpoint as checkpoints
 from anytime.training import distributed, log, samples
+from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
-from anytime.training.loop import Compute, Hooks, StageState, run_stage
+from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.recipes import RunConfig
+from anytime.training.step import Compute
 from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
 
 STAGES = ("pretrain", "ordered", "prior")
@@ -42,49 +34,21 @@ def train(
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     command: str = "",
-    pretrained: Path | None = None,
+    share: Path | None = None,
 ) -> AnytimeModel:
     """Train through all stages, or go on with a run that was interrupted; returns the finished model.
 
-    `pretrained` is another run whose first stage is the same: its result is taken over instead of being computed again.
+    `share` is another run whose first stages are the same: their results are taken over instead of being computed again.
     """
     if dataset.shape != config.model.autoencoder.shape:
         raise UserError(f"the data has shape {dataset.shape}, the model takes {config.model.autoencoder.shape}")
+    if share is not None and not Paths(folder).config.exists():  # refused before the folder is bound to this config
+        shared_stages(share, config)
     with distributed.process_group(device or torch.device("cpu")) as own:
         reporter = reporter if reporter is not None and distributed.is_main() else Silent()
-        with _locked(folder, config):
+        with locked(folder, config):
             run = Run(config, dataset, folder, own, reporter, command)
-            return run.finish(pretrained)
-
-
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    folder: Path
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        return self.folder / "environment.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def pretrained(self) -> Path:
-        """The autoencoder after the first stage, for runs that share it."""
-        return self.checkpoints / "pretrained.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        return self.folder / "metrics.jsonl"
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "model"
+            return run.finish(share)
 
 
 class Run:
@@ -93,24 +57,23 @@ class Run:
     def __init__(
         self, config: RunConfig, dataset: Dataset, folder: Path, device: torch.device, reporter: Reporter, command: str
     ) -> None:
-        self.config, self.paths, self.device, self.reporter = config, _Paths(folder), device, reporter
-        if config.examples is not None:
-            dataset = dataset.subset(config.examples, max(64, config.examples // 10))
+        self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
+        dataset = used(dataset, config)
         self.train, self.validation = (part.to(device) for part in (dataset.train, dataset.validation))
-        self.compute = Compute(device, config.precision, config.compile)
+        self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
         if self.main:
-            _record(self.paths.environment, device, dataset, command)
+            record(self.paths.environment, device, dataset, command)
         torch.manual_seed(config.seed)
         self.model = AnytimeModel(config.model).to(device)
         if device.type == "cuda":
             self.model.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
 
-    def finish(self, pretrained: Path | None = None) -> AnytimeModel:
+    def finish(self, share: Path | None = None) -> AnytimeModel:
         start = self._latest()
-        if start is None and pretrained is not None:
-            start = self._shared(pretrained)
+        if start is None and share is not None:
+            start = self._shared(share)
         first = 0 if start is None else STAGES.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
@@ -131,19 +94,18 @@ class Run:
         return found if self.main else checkpoints.read_latest(self.paths.checkpoints, self.reporter.say)
 
     def _shared(self, other: Path) -> checkpoints.Checkpoint:
-        """The start of the second stage, taken from a run whose first stage has the same config and seed."""
-        theirs, ours = (_first_stage(config) for config in (read_config(other), self.config))
-        _refuse_difference(theirs, ours, f"--pretrained {other} was trained")
-        weights, _, _ = storage.read_tensors(_Paths(other).pretrained)
-        self.model.autoencoder.load_state_dict(weights)
-        lines = [line for line in log.read(_Paths(other).metrics) if line["stage"] == STAGES[0]]
-        size = 0
+        """A start behind the stages that another run has done already, with its log of them."""
+        stages = STAGES[: shared_stages(other, self.config)]
+        results = [storage.read_tensors(Paths(other).after(stage))[0] for stage in stages]
+        self.model.autoencoder.load_state_dict(results[-1])
+        lines = [line for line in log.read(Paths(other).metrics) if line["stage"] in stages]
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
-            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
             storage.write_whole(self.paths.metrics, content)
-            storage.write_tensors(self.paths.pretrained, weights)
-            size = len(content)
-        position = checkpoints.Position(STAGES[1], 0, int(lines[-1]["step"]), size, None)
+            for stage, result in zip(stages, results, strict=True):
+                storage.write_tensors(self.paths.after(stage), result)
+        done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
+        position = checkpoints.Position(STAGES[len(stages)], 0, done, len(content), None)
         return checkpoints.Checkpoint(position, self.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
@@ -162,9 +124,8 @@ class Run:
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps
-        if self.main and index == 0:
-            storage.write_tensors(self.paths.pretrained, self.model.autoencoder.state_dict())
         if self.main and index + 1 < len(STAGES):
+            storage.write_tensors(self.paths.after(task.name), self.model.autoencoder.state_dict())
             self._save(STAGES[index + 1], StageState())
 
     def _task(self, index: int, seed: int) -> Task:
@@ -193,91 +154,6 @@ class Run:
         self.last_checkpoint = time.monotonic()
 
 
-@contextmanager
-def _locked(folder: Path, config: RunConfig) -> Iterator[None]:
-    """Hold the run's folder against a second process, with its config written or checked."""
-    if not distributed.is_main():
-        distributed.barrier()
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another place with --out") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another process is training in {folder}; wait for it or choose another --out") from None
-        _agree(folder / "config.json", config)
-        distributed.barrier()
-        yield
-
-
-def _agree(path: Path, config: RunConfig) -> None:
-    """Write the config of a new run; refuse one that differs from what is there, naming the key."""
-    if not path.exists():
-        storage.write_json(path, to_dict(config))
-        return
-    _refuse_difference(read_json(path), to_dict(config), f"{path.parent} holds a run")
-
-
-def _refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
-    there, here = _flat(theirs), _flat(ours)
-    for key in sorted(there.keys() | here.keys()):
-        if (old := there.get(key)) != (new := here.get(key)):
-            raise UserError(f"{what} with {key} = {old}, not {new}; choose another folder")
-
-
-def _first_stage(config: RunConfig) -> dict[str, Any]:
-    """All that the result of the first stage depends on."""
-    whole = to_dict(config)
-    parts = {key: whole[key] for key in ("seed", "examples", "precision", "compile", "pretrain")}
-    # The prior's shape too: the networks are drawn one after the other from one seed.
-    return parts | {"model": whole["model"]}
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(tree, dict):
-        return {prefix: tree}
-    return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}.{name}" if prefix else name).items()}
-
-
-def read_config(folder: Path) -> RunConfig:
-    """The config of a run's folder."""
-    return from_dict(RunConfig, read_json(folder / "config.json"), str(folder / "config.json"))
-
-
-def _record(path: Path, device: torch.device, dataset: Dataset, command: str) -> None:
-    """Add this start to environment.json: versions, hardware, commit, command and data."""
-    starts = read_json(path)["starts"] if path.exists() else []
-    starts.append({**environment(device), "command": command, "data": dataset.source, "examples": len(dataset.train)})
-    storage.write_json(path, {"starts": starts})
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, hardware and commit, for files that hold numbers."""
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    return {
-        "anytime": __version__,
-        "commit": _commit(),
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "platform": platform.platform(terse=True),
-        "hardware": hardware,
-        "ranks": collective.ranks(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of a checkout; a copy without its git folder may name it in ANYTIME_COMMIT."""
-    if named := os.environ.get("ANYTIME_COMMIT"):
-        return named
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
+def used(dataset: Dataset, config: RunConfig) -> Dataset:
+    """The part of the data that a run works with."""
+    return dataset if config.examples is None else dataset.subset(config.examples, max(64, config.examples // 10))

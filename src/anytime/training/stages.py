@@ -16,7 +16,7 @@ class AutoencoderStage:
     epochs: int
     truncation: Truncation
     """The law of `keep`, drawn per sample."""
-    reduction: Reduction = "sum"
+    reduction: Reduction = "mean"
     """How the terms of the loss weigh against each other."""
     batch: int = 128
     """Examples per step, over all ranks."""

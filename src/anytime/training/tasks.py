@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ Numbers = dict[str, float]
 """Named figures for the log; the first one is what `best` means."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """One stage's business."""
 
@@ -52,8 +53,11 @@ class Task(Protocol):
 
     def rate(self, step: int) -> float: ...
 
-    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
-        """Mean losses on this rank's part of the step's batch; the first is minimised."""
+    def inputs(self, step: int) -> tuple[Tensor, ...]:
+        """This rank's part of the step's batch, and what else the losses need; of the same shapes at every step."""
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        """Mean losses; the first is minimised."""
 
     def after_step(self, step: int) -> None: ...
 
@@ -98,14 +102,17 @@ class AutoencoderTask:
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = [p for p in self.module.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=self.stage.rate, fused=trained[0].is_cuda)
+        return torch.optim.Adam(trained, **for_device(trained[0], self.stage.rate))
 
     def rate(self, step: int) -> float:
         return self.stage.rate
 
-    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
+    def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step)
-        self._last = objective(x, self.keep_at(step, len(x)))
+        return x, self.keep_at(step, len(x))
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        self._last = objective(*inputs)
         return self._last.losses
 
     def keep_at(self, step: int, rows: int) -> Int[Tensor, " rows"]:
@@ -167,14 +174,19 @@ class PriorTask:
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = list(self.module.parameters())
-        decay, fused = self.stage.weight_decay, trained[0].is_cuda
-        return torch.optim.AdamW(trained, lr=self.rate(0), betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, fused=fused)
+        decay = self.stage.weight_decay
+        return torch.optim.AdamW(
+            trained, betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, **for_device(trained[0], self.rate(0))
+        )
 
     def rate(self, step: int) -> float:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
 
-    def losses(self, objective: nn.Module, step: int) -> Float[Tensor, " losses"]:
-        losses: Tensor = objective(self.loader.batch_at(step).long())
+    def inputs(self, step: int) -> tuple[Tensor, ...]:
+        return (self.loader.batch_at(step).long(),)
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        losses: Tensor = objective(*inputs)
         return losses
 
     def after_step(self, step: int) -> None:
@@ -188,6 +200,13 @@ class PriorTask:
             codes = self.validation[rows].long()
             total += self.objective(codes).double() * len(codes)
         return {"loss": float(collective.total(total)) / len(self.validation)}
+
+
+def for_device(parameter: Tensor, rate: float) -> dict[str, Any]:
+    """Options of an optimiser: on a GPU one fused kernel that reads its rate from a tensor, so that a graph can hold it."""
+    if not parameter.is_cuda:
+        return {"lr": rate}
+    return {"lr": torch.tensor(rate, device=parameter.device), "fused": True, "capturable": True}
 
 
 def validation_keeps(law: Truncation, length: int, count: int) -> Int[Tensor, " count"]:

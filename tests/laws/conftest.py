@@ -1,0 +1,64 @@
+"""Small models that every law is held against."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import nn
+
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
+from anytime.model import AnytimeModel, _tiny
+from anytime.priors.transformer import Transformer, TransformerConfig
+
+collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
+
+# No deadline: the machine may be busy. Derandomised: the same examples on every run.
+settings.register_profile("tests", deadline=None, derandomize=True)
+settings.load_profile("tests")
+
+NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
+QUANTIZER = QuantizerConfig(codebook_size=12)
+
+AUTOENCODERS = {
+    "channel-grey": AutoencoderConfig(shape=(1, 12, 12), length=5, dim=9, quantizer=QUANTIZER, layout="channel", **NETWORK),
+    "channel-colour": AutoencoderConfig(shape=(3, 16, 8), length=6, dim=8, quantizer=QUANTIZER, layout="channel", **NETWORK),
+    "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
+    "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
+}
+
+
+def spread(autoencoder: VQVAE) -> VQVAE:
+    """Codebook entries far apart and batch norms that have seen data, as training leaves them."""
+    nn.init.normal_(autoencoder.quantizer.codebook)
+    with torch.no_grad():
+        autoencoder.train()
+        autoencoder(torch.rand(32, *autoencoder.config.shape), torch.full((32,), autoencoder.length))
+    return autoencoder.eval()
+
+
+@pytest.fixture(scope="session", params=AUTOENCODERS)
+def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
+    """Channel-wise and spatial-wise, grey and colour."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return spread(VQVAE(AUTOENCODERS[request.param]))
+
+
+@pytest.fixture(scope="session")
+def model() -> AnytimeModel:
+    """8 codes of 16 for pictures of 28 × 28."""
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        whole = AnytimeModel(_tiny())
+        spread(whole.autoencoder)
+        return whole.eval()
+
+
+@pytest.fixture(scope="session")
+def prior() -> Transformer:
+    """Wide enough that batches of different sizes may round differently."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return Transformer(TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4)).eval()

@@ -1,0 +1,121 @@
+"""Law 3. A code depends only on seed, row, position and prefix.
+
+At equal shapes this is exact; across batch sizes at least 99.9 % of rows are equal and every first difference is shown to be
+a rounding tie. Bulk work runs in fixed, row-aligned blocks, so its bytes never depend on who ran them.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from anytime.model import AnytimeModel
+from anytime.priors.transformer import Transformer
+from anytime.sampling.noise import Settings, gumbel, masked
+from anytime.sampling.sampler import BLOCK, sample_codes
+
+ROUNDING = 1e-4  # of logits about 1 in size, in float32
+
+
+def drawn(prior: Transformer, rows: Tensor, seed: int, settings: Settings) -> Tensor:
+    return sample_codes(
+        prior, rows, prior.length, seed=seed, settings=settings, prefix=torch.empty(len(rows), 0, dtype=torch.long)
+    )
+
+
+@torch.no_grad()
+def assert_equal_but_for_ties(prior: Transformer, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: Settings) -> None:
+    """At least 99.9 % of rows agree; where two rows part, the two best noised logits are equal up to rounding."""
+    parted = (a != b).any(1).nonzero()[:, 0]
+    assert len(parted) <= len(rows) / 1000
+    for row in parted:
+        position = int((a[row] != b[row]).nonzero()[0])
+        logits = prior(a[row : row + 1])[:, position]
+        noised = masked(logits, settings) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
+        chosen = noised[0, [int(a[row, position]), int(b[row, position])]]
+        assert (noised.max() - chosen).max() < ROUNDING, f"row {rows[row]} parts at {position} without a tie: {chosen}"
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(temperature=0.7, top_k=20, top_p=0.9)], ids=["plain", "cut"])
+@pytest.mark.parametrize(("batch", "count"), [(1, 40), (7, 140), (100, 2000)])
+def test_the_batch_size_does_not_matter(prior: Transformer, settings: Settings, batch: int, count: int) -> None:
+    rows = torch.arange(count)
+    whole = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(BLOCK)])
+    parts = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(batch)])
+    assert_equal_but_for_ties(prior, whole, parts, rows, 4, settings)
+
+
+def test_the_company_does_not_matter(prior: Transformer) -> None:
+    """The same rows among others and in another order: shapes are equal, so codes are exactly so."""
+    rows, among = torch.arange(64), torch.arange(64).flip(0) * 3
+    alone, other = drawn(prior, rows, 4, Settings()), drawn(prior, among, 4, Settings())
+    shared = {int(r): i for i, r in enumerate(among)}
+    assert sum(r in shared for r in range(64)) == 22
+    for row in range(0, 64, 3):
+        assert torch.equal(alone[row], other[shared[row]])
+
+
+def test_a_row_does_not_see_how_many_follow(model: AnytimeModel) -> None:
+    most = model.sample(BLOCK + 100, seed=3)
+    assert torch.equal(most.rows, torch.arange(BLOCK + 100))
+    for n in (1, 5, 99):
+        few = model.sample(n, seed=3).codes
+        assert_equal_but_for_ties(model.prior, most.codes[:n], few, torch.arange(n), 3, Settings())
+
+
+@pytest.mark.parametrize("n", [BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_whole_blocks_are_the_same_bytes_whatever_follows(model: AnytimeModel, n: int) -> None:
+    more, sample = model.sample(2 * BLOCK + 30, seed=3), model.sample(n, seed=3)
+    whole = n // BLOCK * BLOCK
+    assert torch.equal(sample.codes[:whole], more.codes[:whole])
+    assert torch.equal(sample.data[:whole], more.data[:whole])
+    assert_equal_but_for_ties(model.prior, sample.codes, more.codes[:n], torch.arange(n), 3, Settings())
+
+
+def test_blocks_behave_as_one(model: AnytimeModel) -> None:
+    """No seam at row 512: rows behind it are drawn by their own numbers, with their own row of the prefix."""
+    n = BLOCK + 60
+    whole = model.sample(n, seed=9)
+    empty = torch.empty(n, 0, dtype=torch.long)
+    together = sample_codes(model.prior, torch.arange(n), model.length, seed=9, settings=Settings(), prefix=empty)
+    assert_equal_but_for_ties(model.prior, whole.codes, together, torch.arange(n), 9, Settings())
+    assert not torch.equal(whole.codes[:60], whole.codes[BLOCK:])
+    continued = model.sample(n, seed=9, prefix=whole.codes[:, :3])
+    assert torch.equal(continued.codes, whole.codes)
+    parts = [model.encode(whole.data[:BLOCK]), model.encode(whole.data[BLOCK:])]
+    assert torch.equal(model.encode(whole.data), torch.cat(parts))
+
+
+@pytest.mark.parametrize("k", range(9))
+def test_a_prefix_of_a_longer_run_continues_to_the_same_codes(model: AnytimeModel, k: int) -> None:
+    full = model.sample(6, seed=7, temperature=1.3).codes
+    again = model.sample(6, seed=7, temperature=1.3, prefix=full[:, :k]).codes
+    assert torch.equal(again, full)
+
+
+def test_a_shared_prefix_continues_each_row_by_its_own_number(model: AnytimeModel) -> None:
+    full = model.sample(6, seed=7).codes
+    for row in range(6):
+        alike = model.sample(6, seed=7, prefix=full[row : row + 1, :3]).codes
+        assert torch.equal(alike[:, :3], full[row : row + 1, :3].expand(6, -1))
+        assert torch.equal(alike[row], full[row])
+
+
+def test_seed_row_position_and_prefix_all_matter(model: AnytimeModel) -> None:
+    one, other = model.sample(40, seed=0).codes, model.sample(40, seed=1).codes
+    assert (one != other).float().mean() > 0.5
+    assert len(one.unique(dim=0)) > 35, "rows repeat each other"
+    assert len(one.T.unique(dim=0)) == model.length, "positions repeat each other"
+    changed = (one[:, :3] + 1) % model.codebook_size
+    follow = model.sample(40, seed=0, prefix=changed).codes
+    assert (follow[:, 3:] != one[:, 3:]).float().mean() > 0.05, "the prefix is not looked at"
+
+
+def test_the_global_generator_is_neither_read_nor_moved(model: AnytimeModel) -> None:
+    torch.manual_seed(0)
+    one = model.sample(4, seed=2).codes
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    assert torch.equal(model.sample(4, seed=2).codes, one)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,104 @@
+"""Law 4. One cached step equals the full forward pass; no output depends on a later code (checked by gradients)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from anytime.priors.transformer import Cache, Transformer
+
+
+@pytest.fixture(scope="module")
+def exact(prior: Transformer) -> Transformer:
+    """In float64, so that equal means equal to ten digits."""
+    return copy.deepcopy(prior).double()
+
+
+@pytest.fixture(scope="module")
+def codes(prior: Transformer) -> Tensor:
+    return torch.randint(prior.codebook_size, (3, prior.length), generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def stepped(prior: Transformer, codes: Tensor, count: int) -> tuple[list[Tensor], Cache]:
+    """Logits of positions 0..count−1, and the cache after them."""
+    state, logits = prior.start(len(codes)), []
+    for position in range(count):
+        step, state = prior.step(codes[:, position - 1] if position else None, state)
+        logits.append(step)
+    return logits, state
+
+
+def test_steps_equal_the_full_pass(exact: Transformer, codes: Tensor) -> None:
+    steps, state = stepped(exact, codes, exact.length)
+    torch.testing.assert_close(torch.stack(steps, 1), exact(codes), atol=1e-10, rtol=0)
+    assert state.position.tolist() == [exact.length] * 3
+
+
+def test_steps_equal_the_full_pass_in_float32(prior: Transformer, codes: Tensor) -> None:
+    steps, _ = stepped(prior, codes, prior.length)
+    torch.testing.assert_close(torch.stack(steps, 1), prior(codes), atol=1e-5, rtol=1e-5)
+
+
+def test_a_shorter_pass_equals_the_beginning_of_a_longer_one(exact: Transformer, codes: Tensor) -> None:
+    whole = exact(codes)
+    for k in range(1, exact.length):
+        torch.testing.assert_close(exact(codes[:, :k]), whole[:, :k], atol=1e-10, rtol=0)
+
+
+def test_no_output_depends_on_a_later_code(exact: Transformer, codes: Tensor) -> None:
+    """The output at i sees the start symbol and codes 0..i−1, which stand in places 0..i of the embedded sequence."""
+    seen: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        output.retain_grad()
+        seen.append(output)
+
+    handle = exact.tokens.register_forward_hook(keep)
+    try:
+        for i in range(exact.length):
+            weights = torch.randn(exact.codebook_size, dtype=torch.float64, generator=torch.Generator().manual_seed(i))
+            (exact(codes)[:, i] @ weights).sum().backward()
+            gradient = seen.pop().grad
+            assert gradient is not None
+            sizes = gradient.abs().amax(-1)
+            assert (sizes[:, i + 1 :] == 0).all(), f"logits {i} look ahead"
+            assert (sizes[:, : i + 1] > 0).all(), f"logits {i} do not see all that came before"
+    finally:
+        handle.remove()
+        exact.zero_grad(set_to_none=True)
+
+
+@torch.no_grad()
+def test_rows_at_different_positions_share_a_batch(exact: Transformer, codes: Tensor) -> None:
+    """One row has taken 2 codes, one 5, one 9; what lies behind a row's position is never read."""
+    taken = [2, 5, 9]
+    expected = exact(codes)
+    caches = [stepped(exact, codes[row : row + 1], count)[1] for row, count in enumerate(taken)]
+    state = Cache(
+        torch.cat([c.keys for c in caches], 1),
+        torch.cat([c.values for c in caches], 1),
+        torch.cat([c.position for c in caches]),
+        max(taken),
+    )
+    for row, count in enumerate(taken):
+        state.keys[:, row, :, count:] = 50.0
+        state.values[:, row, :, count:] = 50.0
+    rows = torch.arange(3)
+    for _ in range(exact.length - max(taken)):
+        position = state.position
+        logits, state = exact.step(codes[rows, position - 1], state)
+        torch.testing.assert_close(logits, expected[rows, position], atol=1e-10, rtol=0)
+        assert torch.equal(state.position, position + 1)
+
+
+@torch.no_grad()
+def test_rows_do_not_see_each_other(exact: Transformer, codes: Tensor) -> None:
+    steps, _ = stepped(exact, codes, exact.length)
+    for row in range(3):
+        alone, _ = stepped(exact, codes[row : row + 1], exact.length)
+        for together, single in zip(steps, alone, strict=True):
+            torch.testing.assert_close(together[row], single[0], atol=1e-10, rtol=0)

@@ -1,0 +1,164 @@
+"""Whole commands in processes of their own, and folders that all parallel workers share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anytime
+from anytime.cli import main
+from anytime.errors import UserError
+from anytime.storage import read_tensors
+
+PATIENCE = 120  # seconds to wait for a process that should answer within a few
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts `python -m anytime`, or the same under torchrun, with a cache of its own."""
+
+    cache: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        source = str(Path(anytime.__file__).parents[1])
+        return os.environ | {"PYTHONPATH": source, "ANYTIME_CACHE": str(self.cache)}
+
+    def run(self, *words: object, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+        """A command to its end; with `limit_bytes`, in a world where no file can grow larger."""
+        command = [sys.executable, "-m", "anytime", *map(str, words)]
+        if limit_bytes is not None:
+            command = ["bash", "-c", f"ulimit -f {limit_bytes // 1024}; exec \"$@\"", "bash", *command]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+
+    def start(self, *words: object, said: Path, ranks: int = 1) -> subprocess.Popen[bytes]:
+        """Begin a command in a process group of its own; what it says on stderr goes to a file."""
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        command = [sys.executable, *torchrun, "-m", "anytime", *map(str, words)]
+        with said.open("wb") as stderr:
+            return subprocess.Popen(
+                command, env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+            )
+
+    def kill_inside(self, stage: str, run: Path, *words: object, said: Path, after: int = 3, ranks: int = 1) -> dict[str, Any]:
+        """Start a command and kill it, with all its ranks, inside a stage; returns where its newest checkpoint stands."""
+        process = self.start(*words, said=said, ranks=ranks)
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while not _inside(newest(run), stage, after):
+                assert process.poll() is None, f"ended before it could be killed in {stage}: {said.read_text()[-2000:]}"
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.returncode == -signal.SIGKILL
+        return newest(run)
+
+
+def _inside(facts: dict[str, Any], stage: str, after: int) -> bool:
+    return facts.get("stage") == stage and facts["step"] >= after
+
+
+def newest(run: Path) -> dict[str, Any]:
+    """The facts of the newest checkpoint of a run; empty before the first."""
+    for path in sorted((run / "checkpoints").glob("step-*.safetensors"), reverse=True):
+        try:
+            return read_tensors(path)[1]
+        except (UserError, OSError):  # removed meanwhile: a newer one is there
+            continue
+    return {}
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return Launcher(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """`once(name, make)`: a folder that `make` fills once, whichever of the parallel workers comes first."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def build(name: str, make: Callable[[Path], None]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return build
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """The last thing said on stderr, which must be the one sentence of a mistake."""
+        last = self.err.splitlines()[-1]
+        assert self.status == 2
+        assert last.startswith("anytime: ")
+        assert "Traceback" not in self.err
+        assert self.err.count("anytime: ") == 1
+        return last
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """`here("train", …)`: a command in this process, where starting one would only cost time."""
+    monkeypatch.setenv("ANYTIME_CACHE", str(launcher.cache))
+
+    def give(*words: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Outcome(end.value.code, said.out, said.err)
+
+    return give
+
+
+DECAY = "model.autoencoder.quantizer.decay=0.6"  # entries die within a dozen steps, so that restarts happen at smoke scale
+RECIPES = {
+    "paper": ("train", "digits", "--scale", "smoke", "--recipe", "paper"),
+    "best": ("train", "digits", "--scale", "smoke", "--recipe", "best", "--set", DECAY),
+}
+"""A codebook that learns by gradient, and one of running means with restarts."""
+LONGER = ("--set", "pretrain.epochs=6", "--set", "ordered.epochs=6", "--set", "prior.epochs=6")
+
+
+@pytest.fixture(scope="session")
+def finished(once: Callable[[str, Callable[[Path], None]], Path], launcher: Launcher) -> Callable[[str], Path]:
+    """`finished("best")`: an uninterrupted run of a recipe, 48 steps a stage; what it said is beside it in .out and .err."""
+
+    def make(recipe: str, run: Path) -> None:
+        done = launcher.run(*RECIPES[recipe], *LONGER, "--json", "--out", run)
+        assert done.returncode == 0, done.stderr
+        run.with_suffix(".out").write_text(done.stdout)
+        run.with_suffix(".err").write_text(done.stderr)
+
+    return lambda recipe: once(f"finished-{recipe}", lambda run: make(recipe, run))
+
+
+@pytest.fixture(scope="session")
+def command_of() -> Callable[[str, Path], tuple[str, ...]]:
+    """The words of the command that made `finished(recipe)`, for another folder."""
+    return lambda recipe, run: (*RECIPES[recipe], *LONGER, "--out", str(run))

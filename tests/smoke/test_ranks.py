@@ -1,0 +1,94 @@
+"""Two processes on a CPU: the same weights on both ranks, those of one process at the same global batch, and resuming.
+
+torch's gloo may abort at the interpreter's exit, after the work is done: what counts is the file each rank leaves before.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import rank
+from anytime.storage import read_tensors
+
+CLOSE = 1e-4
+SETTINGS = {
+    # Dropout masks are drawn per rank. The decay makes entries die within a few steps, so that restarts are tried too.
+    "paper": ["model.prior.dropout=0", "pretrain.epochs=3"],
+    "best": ["model.prior.dropout=0", "pretrain.epochs=3", "model.autoencoder.quantizer.decay=0.6"],
+}
+
+
+def on_two_ranks(launcher: Any, states: Path, what: str, *words: object) -> list[dict[str, Tensor]]:
+    """What rank 0 and rank 1 held at the end."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, rank.__file__, what, str(states), *map(str, words)]
+    done = subprocess.run(command, env=launcher.environment, capture_output=True, text=True, timeout=120)
+    paths = [states / f"rank-{number}.safetensors" for number in (0, 1)]
+    assert all(path.is_file() for path in paths), done.stderr[-4000:]
+    return [read_tensors(path)[0] for path in paths]
+
+
+def furthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> tuple[float, str]:
+    """The largest difference of two sets of tensors, and where it is."""
+    assert a.keys() == b.keys()
+    return max((float((a[name].detach().double() - b[name].detach().double()).abs().max()), name) for name in a)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "best"])
+def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: Any, tmp_path: Path) -> None:
+    """The first half is the command under torchrun, killed in the ordered stage; the second goes on in the same folder."""
+    run = tmp_path / "two"
+    assignments = [word for setting in SETTINGS[recipe] for word in ("--set", setting)]
+    words = ("train", "digits", "--scale", "smoke", "--recipe", recipe, "--out", run, *assignments)
+    at = launcher.kill_inside("ordered", run, *words, said=tmp_path / "said.txt", after=3, ranks=2)
+    assert at["stage"] == "ordered"
+    assert 0 < at["step"] < 16
+    first, second = on_two_ranks(launcher, tmp_path / "states", "train", run, recipe, *SETTINGS[recipe])
+    assert furthest(first, second) == (0, max(first))
+    assert furthest(first, read_tensors(run / "model" / "model.safetensors")[0])[0] == 0
+    starts = json.loads((run / "environment.json").read_text())["starts"]
+    assert [start["ranks"] for start in starts] == [2, 2]
+    epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+    assert epochs == [("pretrain", 1), ("pretrain", 2), ("pretrain", 3), *((s, e) for s in ("ordered", "prior") for e in (1, 2))]
+
+    alone = rank.trained(tmp_path / "one", recipe, SETTINGS[recipe])  # type: ignore[arg-type]
+    difference, name = furthest(first, alone)
+    assert difference < CLOSE, name
+
+
+def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> None:
+    """With dropout: each rank's masks are addressed by the step, so they come back too."""
+    words = ("train", "digits", "--scale", "smoke", "--recipe", "best")
+    launcher.kill_inside("prior", tmp_path / "killed", *words, "--out", tmp_path / "killed", said=tmp_path / "said", ranks=2)
+    resumed, _ = on_two_ranks(launcher, tmp_path / "resumed", "train", tmp_path / "killed", "best")
+    undisturbed, _ = on_two_ranks(launcher, tmp_path / "undisturbed", "train", tmp_path / "whole", "best")
+    assert furthest(resumed, undisturbed)[0] == 0
+
+
+def test_batch_norm_over_two_ranks_is_batch_norm_over_the_whole_batch(launcher: Any, tmp_path: Path) -> None:
+    """Outputs, gradients of input and weights, and running statistics are those of torch's own layer in one process."""
+    ranks = on_two_ranks(launcher, tmp_path, "norm")
+    alone = rank.normalised()
+    rows = {"out", "input gradient"}
+    for number, held in enumerate(ranks):
+        for name, value in alone.items():
+            expected = value[4 * number : 4 * number + 4] if name in rows else value
+            torch.testing.assert_close(held[name], expected, atol=1e-5, rtol=1e-5, msg=lambda text, at=name: f"{at}: {text}")
+    for name in alone.keys() - rows:
+        assert torch.equal(ranks[0][name], ranks[1][name])
+
+
+def test_batch_norm_alone_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 5, 4)
+    ours, theirs = rank.BatchNorm2d(3), nn.BatchNorm2d(3)
+    assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.running_var, theirs.running_var)

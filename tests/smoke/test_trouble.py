@@ -1,0 +1,257 @@
+"""What can befall a run: damaged files, a full disk, a loss that is no number, two processes at once. Nothing is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from anytime.errors import UserError
+from anytime.storage import read_tensors
+from anytime.training.log import Metrics
+
+Finished = Callable[[str], Path]
+CommandOf = Callable[[str, Path], tuple[str, ...]]
+Here = Callable[..., Any]
+SMOKE = ("train", "digits", "--scale", "smoke")
+WEIGHTS = "model/model.safetensors"
+
+
+@pytest.fixture
+def unfinished(finished: Finished, tmp_path: Path) -> Path:
+    """A run whose last two checkpoints are there, at steps 47 and 48 of the prior, and whose model is not."""
+    run = tmp_path / "run"
+    shutil.copytree(finished("best"), run)
+    shutil.rmtree(run / "model")
+    return run
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-500] + bytes([content[-500] ^ 16]) + content[-499:]
+
+
+def moved_on(content: bytes) -> bytes:
+    """Facts that were altered: another step, in a file that is otherwise whole."""
+    assert content.count(b'\\"step\\": 48') == 1
+    return content.replace(b'\\"step\\": 48', b'\\"step\\": 12')
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, moved_on, lambda content: b""], ids=["cut", "flipped", "facts", "emptied"])
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
+    damage: Callable[[bytes], bytes], unfinished: Path, finished: Finished, command_of: CommandOf, here: Here
+) -> None:
+    path = unfinished / "checkpoints" / "step-000000144.safetensors"
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    outcome = here(*command_of("best", unfinished))
+    assert outcome.status == 0
+    assert "checkpoint step-000000144.safetensors is damaged" in outcome.err
+    assert "set aside as step-000000144.damaged" in outcome.err
+    assert "resuming the prior stage at step 47 of 48" in outcome.err
+    assert path.with_suffix(".damaged").read_bytes() == damaged
+    assert (unfinished / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
+
+
+def test_with_no_whole_checkpoint_a_run_begins_again(
+    unfinished: Path, finished: Finished, command_of: CommandOf, here: Here
+) -> None:
+    for path in (unfinished / "checkpoints").glob("step-*"):
+        path.write_bytes(cut(path.read_bytes()))
+    outcome = here(*command_of("best", unfinished))
+    assert outcome.err.count("is damaged") == 2
+    assert "resuming" not in outcome.err
+    assert (unfinished / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
+    assert (unfinished / "metrics.jsonl").read_bytes().count(b"\n") == 18
+
+
+def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+    (unfinished / "metrics.jsonl").unlink()
+    assert here(*command_of("best", unfinished)).status == 0
+    assert b"\0" not in (unfinished / "metrics.jsonl").read_bytes()
+
+
+def test_an_unfinished_run_is_no_model_yet(unfinished: Path, here: Here, tmp_path: Path) -> None:
+    for words in (["sample", unfinished, "--out", tmp_path / "x.png"], ["info", unfinished]):
+        sentence = here(*words).sentence
+        assert "run that has not finished" in sentence
+        assert "same `anytime train` command" in sentence
+    assert not (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["--seed", "1"], "seed = 0, not 1"),
+        (["--set", "prior.epochs=7"], "prior.epochs = 6, not 7"),
+        (["--set", "model.prior.layers=3"], "model.prior.layers = 2, not 3"),
+        (["--truncation", "geometric:0.5"], "ordered.truncation."),
+        (["--recipe", "paper"], "="),
+    ],
+)
+def test_a_run_of_another_config_is_refused(
+    words: list[str], key: str, finished: Finished, command_of: CommandOf, here: Here
+) -> None:
+    run = finished("best")
+    before = contents(run)
+    sentence = here(*command_of("best", run), *words).sentence
+    assert f"{run} holds a run with" in sentence
+    assert key in sentence
+    assert contents(run) == before
+
+
+def test_a_config_that_was_edited_is_refused(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+    path = unfinished / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": "blue"}))
+    assert "colour = blue" in here(*command_of("best", unfinished)).sentence
+    path.write_text(path.read_text()[:100])
+    assert "config.json cannot be read as JSON" in here(*command_of("best", unfinished)).sentence
+
+
+def test_two_processes_never_train_in_one_folder(launcher: Any, here: Here, tmp_path: Path) -> None:
+    words = (*SMOKE, "--set", "pretrain.epochs=500", "--out", tmp_path / "run")
+    process = launcher.start(*words, said=tmp_path / "said.txt")
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("run/checkpoints/step-*.safetensors")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert f"another process is training in {tmp_path / 'run'}" in here(*words).sentence
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_the_lock_is_checked_before_anything_is_written(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+    before = contents(unfinished)
+    with (unfinished / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another process" in here(*command_of("best", unfinished)).sentence
+    assert contents(unfinished) == before
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings"),
+    [("pretrain", ["pretrain.rate=1e30"]), ("ordered", ["ordered.rate=1e30"]), ("prior", ["prior.rate=1e30"])],
+)
+@pytest.mark.parametrize("recipe", ["paper", "best"])
+def test_a_loss_that_is_no_number_stops_the_run(recipe: str, stage: str, settings: list[str], here: Here, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = (*SMOKE, "--recipe", recipe, "--out", run, *(word for setting in settings for word in ("--set", setting)))
+    outcome = here(*words)
+    assert "the loss became NaN or infinite at step " in outcome.sentence
+    assert f" of the {stage} stage" in outcome.sentence
+    assert f"--set {stage}.rate" in outcome.sentence
+    step = int(outcome.sentence.partition("at step ")[2].split()[0])
+    tensors, facts, _ = read_tensors(max((run / "checkpoints").glob("step-*.safetensors")))
+    assert facts["stage"] == stage
+    assert facts["step"] == step  # all steps before the bad one are done
+    assert all(bool(tensor.isfinite().all()) for name, tensor in tensors.items() if name.startswith("model/"))
+    assert not (run / "model").exists()
+    before = {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
+    assert here(*words).sentence == outcome.sentence
+    assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == before
+
+
+@contextmanager
+def full_disk(limit_bytes: int) -> Iterator[None]:
+    """No file of this process can grow beyond the limit: a write then fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("out", ["x.png", "x.npz", "x.gif", "folder"])
+def test_samples_on_a_full_disk(out: str, finished: Finished, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"old")
+    before = contents(tmp_path)
+    with full_disk(64):
+        sentence = here("sample", finished("best"), "-n", 4, "--out", tmp_path / out).sentence
+    assert str(tmp_path / out) in sentence
+    assert "cannot be written" in sentence
+    assert contents(tmp_path) == before
+
+
+def test_reconstructions_on_a_full_disk(finished: Finished, here: Here, tmp_path: Path) -> None:
+    assert here("sample", finished("best"), "-n", 1, "--out", tmp_path / "x").status == 0
+    before = contents(tmp_path)
+    with full_disk(64):
+        outcome = here("reconstruct", finished("best"), tmp_path / "x" / "x-0000.png", "--out", tmp_path / "back")
+    assert "cannot be written" in outcome.sentence
+    assert contents(tmp_path) == before
+
+
+def test_training_on_a_full_disk_goes_on_when_there_is_room(
+    launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+) -> None:
+    """The disk is full when the first grid or checkpoint is due; with room again, the same command ends as if nothing was."""
+    run = tmp_path / "run"
+    words = command_of("best", run)
+    done = launcher.run(*words, limit_bytes=200 * 1024)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("anytime: ")
+    assert "cannot be written (File too large)" in last
+    assert "Traceback" not in done.stderr
+    assert not list(run.rglob("*.partial"))
+    assert launcher.run(*words).returncode == 0
+    assert (run / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
+
+
+def test_metrics_on_a_full_disk(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    with full_disk(64), pytest.raises(UserError, match=r"metrics\.jsonl cannot be written"):
+        metrics.epoch("pretrain", 1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1)
+
+
+def test_a_first_stage_shared_with_another_run(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+    other = finished("best")
+    outcome = here(*command_of("best", tmp_path / "same"), "--share", other)
+    assert outcome.status == 0
+    assert "pretrain " not in outcome.err
+    assert (tmp_path / "same" / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+    for words, named in (
+        (["--set", "pretrain.rate=0.1"], "pretrain.rate = 0.002, not 0.1"),
+        (["--seed", "3"], "seed = 0, not 3"),
+    ):
+        sentence = here(*command_of("best", tmp_path / "other"), *words, "--share", other).sentence
+        assert f"--share {other}" in sentence
+        assert named in sentence
+    assert "nowhere" in here(*command_of("best", tmp_path / "other"), "--share", tmp_path / "nowhere").sentence
+
+
+def test_a_first_stage_that_is_not_finished(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(finished("best") / "config.json", begun)
+    assert str(begun) in here(*command_of("best", tmp_path / "run"), "--share", begun).sentence
+
+
+def test_a_gpu_that_is_not_there(here: Here, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert "--device cuda needs an NVIDIA GPU" in here(*SMOKE, "--device", "cuda", "--out", tmp_path / "run").sentence
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,66 @@
+"""A small saved model and a way to give a command without starting a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from anytime.cli import main
+from anytime.model import AnytimeModel, _tiny
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`command("sample", model, …)` in an empty folder, with an empty cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path.parent / f"{tmp_path.name}-cache"))
+
+    def give(*words: object) -> Outcome:
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Outcome(end.value.code, said.out, said.err)
+
+    return give
+
+
+@pytest.fixture
+def refused(command: Command, tmp_path: Path) -> Callable[..., str]:
+    """Give a command that must be refused: one sentence, status 2, and no file touched; returns the sentence."""
+
+    def give(*words: object) -> str:
+        before = _contents(tmp_path)
+        outcome = command(*words)
+        assert outcome.status == 2
+        assert outcome.out == ""
+        assert outcome.err.startswith("anytime: ")
+        assert outcome.err.endswith("\n")
+        assert outcome.err.count("\n") == 1, outcome.err
+        assert _contents(tmp_path) == before
+        return outcome.err
+
+    return give
+
+
+def _contents(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model: 8 codes of 16, grey pictures of 28 × 28, never trained."""
+    return AnytimeModel(_tiny()).save(tmp_path_factory.mktemp("models") / "tiny")

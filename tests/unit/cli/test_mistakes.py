@@ -1,0 +1,230 @@
+"""Every mistake is one sentence that names what is wrong, exit status 2, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("trian digits", ["'trian'", "did you mean 'train'?"]),
+        ("paint", ["'paint'", "Known: data, info"]),
+        ("--verbose", ["'--verbose'", "Known: data"]),
+        ("data lits", ["lits", "list"]),
+        ("data list mnist", ["anytime data get mnist"]),
+        ("data get", ["needs a name", "anytime data list"]),
+        ("data get mnits", ["'mnits'", "did you mean 'mnist'?"]),
+        ("train", ["NAME", "anytime train --help"]),
+        ("train mnits", ["'mnits'", "did you mean 'mnist'?"]),
+        ("train mnits --scale smoke", ["'mnits'", "did you mean 'mnist'?"]),
+        ("train digits --reciep paper", ["--reciep"]),
+        ("train digits --recipe worst", ["--recipe", "worst", "paper", "best"]),
+        ("train mnist --recipe best --scale smoke", ["--recipe best", "--recipe paper"]),
+        ("train digits --scale tiny", ["--scale", "tiny", "smoke"]),
+        ("train digits --seed -1 --scale smoke", ["--seed", "-1"]),
+        ("train digits --seed many", ["--seed", "many"]),
+        ("train digits --truncation uniformly", ["--truncation 'uniformly'", "geometric:0.03"]),
+        ("train digits --truncation geometric:2", ["geometric", "between 0 and 1", "2.0"]),
+        ("train digits --truncation geometric", ["--truncation 'geometric'", "geometric:0.03"]),
+        ("train mnist", ["not downloaded", "anytime data get mnist", "--data DIR"]),
+        ("train folder", ["--data DIR"]),
+        ("train digits --data .", ["--data"]),
+        ("train mnist --data nowhere", ["--data nowhere", "does not exist"]),
+        ("train digits --size 32", ["--size", "digits"]),
+        ("train mnist --size 32 --scale smoke", ["--size", "mnist"]),
+        ("train folder --size 0 --scale smoke", ["--size 0"]),
+        ("train folder --size -8 --scale smoke", ["--size -8"]),
+        ("train folder --size 30 --scale smoke", ["30", "--size"]),
+        ("train digits --set prior.layers", ["--set 'prior.layers'", "key=value"]),
+        ("train digits --set prior.epohcs=3", ["'epohcs'", "prior", "did you mean 'epochs'?"]),
+        ("train digits --set seed.deep=3", ["'deep'", "seed"]),
+        ("train digits --set =3", ["--set", "''"]),
+        ("train digits --set prior.epochs=some", ["--set.prior.epochs", "int", "'some'"]),
+        ("train digits --set prior.epochs=2.5", ["--set.prior.epochs", "int", "2.5"]),
+        ("train digits --set prior.epochs=0", ["epochs", "above zero"]),
+        ("train digits --set prior.rate=NaN", ["rate", "above zero"]),
+        ("train digits --set pretrain=3", ["--set.pretrain", "3"]),
+        ("train digits --set pretrain.truncation.kind=square", ["--set.pretrain.truncation", "'square'", "uniform"]),
+        ("train digits --set model.prior.heads=3", ["heads (3)", "width (128)"]),
+        ("train digits --set model.autoencoder.length=17", ["17", "16"]),
+        ("train digits --set examples=0 --scale smoke --out r/s", ["examples"]),
+        ("train digits --set examples=-5 --scale smoke --out r/s", ["examples", "-5"]),
+        ("train digits --device cuda", ["--device cuda", "--device cpu"]),
+        ("train digits --device gpu", ["--device 'gpu'", "cpu or cuda"]),
+        ("train digits --device meta --scale smoke", ["--device 'meta'", "cpu or cuda"]),
+        ("sample", ["MODEL", "anytime sample --help"]),
+        ("info", ["MODEL"]),
+        ("reconstruct", ["MODEL"]),
+        ("sample nothing", ["nothing", "no model", "anytime train digits"]),
+        ("info nothing", ["nothing", "no model"]),
+        ("reconstruct nothing x.png", ["nothing", "no model"]),
+    ],
+)
+def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) -> None:
+    sentence = refused(*words.split())
+    for part in named:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--codes 0", ["--codes", "between 1 and 8", "0"]),
+        ("--codes -1", ["--codes", "-1"]),
+        ("--codes 9", ["--codes", "between 1 and 8", "9"]),
+        ("--codes four", ["--codes", "four"]),
+        ("--codes 4 --fraction 0.5", ["--codes", "--fraction", "one of them"]),
+        ("--fraction 1.5", ["--fraction", "at most 1", "1.5"]),
+        ("--fraction 0", ["--fraction", "above 0"]),
+        ("--fraction nan", ["--fraction", "nan"]),
+        ("--prefix 16", ["--prefix", "16", "0 to 15"]),
+        ("--prefix=-1", ["--prefix", "-1", "0 to 15"]),
+        ("--prefix 3,99999999999999999999", ["--prefix"]),
+        ("--prefix 3;4", ["--prefix '3;4'", "3,17"]),
+        ("--prefix 3,", ["--prefix '3,'", "3,17"]),
+        ("--prefix 1,2,3 --codes 2", ["--prefix", "3 codes", "--codes"]),
+        ("--prefix 1,2,3,4,5,6,7,8,9", ["--prefix", "8"]),
+        ("--temperature 0", ["--temperature", "0"]),
+        ("--temperature nan", ["--temperature", "nan"]),
+        ("--top-k 0", ["--top-k", "0"]),
+        ("--top-p 1.5", ["--top-p", "1.5"]),
+        ("--seed -1", ["--seed", "-1"]),
+        ("--seed 18446744073709551616", ["--seed", "18446744073709551616"]),
+        ("-n 0", ["-n", "0"]),
+        ("--device cuda", ["--device cuda", "--device cpu"]),
+        ("--device mps:0:0", ["--device"]),
+        ("--out sound.wav", ["--out sound.wav", "pictures", ".png"]),
+        ("--out picture.bmp", ["--out picture.bmp", ".bmp", ".png"]),
+        ("--out /proc/none/x.png", ["/proc/none/x.png", "cannot be written"]),
+        ("--out /proc/x.npz", ["/proc/x.npz", "cannot be written"]),
+        ("--out /proc/none", ["/proc/none", "cannot be written"]),
+        (f"--out {'x' * 300}.png", ["--out", "cannot be written"]),
+        ("--within 50ms", ["--within"]),
+    ],
+)
+def test_in_a_request_for_samples(refused: Refused, model: Path, words: str, named: list[str]) -> None:
+    sentence = refused("sample", model, *words.split())
+    for part in named:
+        assert part in sentence
+
+
+def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in ("file/x.png", "file/deep/x.gif", "file/folder", "file"):
+        assert f"{out} cannot be written" in refused("sample", model, "-n", 1, "--out", out)
+    assert "file/run cannot be written" in refused("train", "digits", "--scale", "smoke", "--out", "file/run")
+    assert "file cannot be written" in refused("reconstruct", model, _picture(tmp_path / "x.png"), "--out", "file")
+
+
+def test_out_is_a_folder_with_the_ending_of_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.png").mkdir()
+    assert "is a folder" in refused("sample", model, "--out", "x.png")
+
+
+def test_in_pictures_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) -> None:
+    picture = _picture(tmp_path / "x.png")
+    (tmp_path / "text.png").write_text("not a picture")
+    Image.effect_noise((64, 64), 99).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:999])
+    assert "at least one picture" in refused("reconstruct", model)
+    assert "text.png is not a readable picture" in refused("reconstruct", model, "text.png")
+    assert "cut.png is not a readable picture" in refused("reconstruct", model, "cut.png")
+    assert "none.png cannot be read" in refused("reconstruct", model, picture, "none.png")
+    assert "cannot be read" in refused("reconstruct", model, tmp_path)
+    assert "--codes" in refused("reconstruct", model, picture, "--codes", 9)
+    assert "--fraction" in refused("reconstruct", model, picture, "--codes", 1, "--fraction", 0.5)
+
+
+def test_reconstructions_never_replace_the_pictures_they_are_made_of(refused: Refused, model: Path, tmp_path: Path) -> None:
+    picture = _picture(tmp_path / "x.png")
+    assert "x.png" in refused("reconstruct", model, picture, "--out", tmp_path)
+    assert "x.png" in refused("reconstruct", model, picture, "--out", ".")
+
+
+def test_data_without_the_files_of_the_set(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, files in {
+        "mnist": ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"],
+        "fashion-mnist": ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"],
+        "cifar10": ["cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"],
+        "celeba": ["img_align_celeba", "list_eval_partition.txt"],
+        "folder": ["holds no pictures", "png"],
+    }.items():
+        for scale in ("smoke", "full"):
+            sentence = refused("train", name, "--data", "empty", "--scale", scale)
+            assert "empty" in sentence
+            assert "--data" in sentence
+            for file in files:
+                assert file in sentence
+
+
+def test_a_folder_without_usable_pictures(refused: Refused, tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "notes.txt").write_text("no picture")
+    assert "holds no pictures" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+    for number in range(12):
+        (pictures / f"{number:02}.png").write_text("no picture")
+    assert "00.png is not a readable picture" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+    for number in range(12):
+        _picture(pictures / f"{number:02}.png")
+    sentence = refused("train", "folder", "--data", pictures, "--size", 32, "--scale", "smoke")
+    for part in ("00.png", "11 more", "smaller than 32 x 32", "--size"):
+        assert part in sentence
+
+
+def test_a_saved_model_that_was_altered(refused: Refused, model: Path, tmp_path: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+
+    def altered(name: str, text: str) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(model, folder)
+        (folder / "config.json").write_text(text)
+        return folder
+
+    extra = altered("extra", json.dumps(config | {"nmae": "x"}))
+    assert "config.json has the unknown key 'nmae'; did you mean 'name'?" in refused("info", extra)
+    assert "'nmae'" in refused("sample", extra)
+    deep = altered("deep", json.dumps(config | {"prior": config["prior"] | {"wdith": 8}}))
+    assert "config.json.prior has the unknown key 'wdith'; did you mean 'width'?" in refused("info", deep)
+    lacking = altered("lacking", json.dumps({key: value for key, value in config.items() if key != "prior"}))
+    assert "lacks the key 'prior'" in refused("info", lacking)
+    assert "cannot be read as JSON" in refused("info", altered("cut", json.dumps(config)[:50]))
+    assert "format 2" in refused("info", altered("newer", json.dumps(config | {"format": 2})))
+    wider = altered("wider", json.dumps(config | {"prior": config["prior"] | {"width": 32}}))
+    assert "does not fit" in refused("info", wider)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "missing", "text"])
+def test_weights_that_were_damaged(refused: Refused, model: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-100])
+        case "flipped":
+            path.write_bytes(content[:-100] + bytes([content[-100] ^ 1]) + content[-99:])
+        case "emptied":
+            path.write_bytes(b"")
+        case "text":
+            path.write_text("weights")
+        case "missing":
+            path.unlink()
+    for verb in ("info", "sample"):
+        assert "model.safetensors" in refused(verb, folder)
+
+
+def _picture(path: Path, size: int = 28) -> Path:
+    Image.new("L", (size, size), 128).save(path)
+    return path

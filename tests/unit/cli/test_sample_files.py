@@ -1,0 +1,124 @@
+"""`anytime sample`: the ending of --out decides the format, and the same request gives the same bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from anytime.cli import output
+from anytime.model import load
+from anytime.sampling.sampler import Sample
+
+Command = Callable[..., Any]
+
+
+def test_a_grid(command: Command, model: Path, tmp_path: Path) -> None:
+    outcome = command("sample", model, "-n", 9, "--codes", 3, "--out", "grid.png")
+    assert outcome.status == 0
+    assert outcome.err == ""
+    assert "9 samples of 3 of 8 codes" in outcome.out
+    with Image.open(tmp_path / "grid.png") as image:
+        assert image.mode == "L"
+        assert image.size == (3 * 30 + 2, 3 * 30 + 2)
+
+
+def test_the_file_is_samples_png_unless_told_otherwise(command: Command, model: Path, tmp_path: Path) -> None:
+    assert command("sample", model).status == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["samples.png"]
+    with Image.open(tmp_path / "samples.png") as image:
+        assert image.size == (8 * 30 + 2, 8 * 30 + 2)
+
+
+def test_arrays_have_the_names_and_values_of_a_sample(command: Command, model: Path, tmp_path: Path) -> None:
+    words = ("--codes", 5, "--seed", 7, "--temperature", 0.5, "--top-k", 9, "--top-p", 0.75, "--prefix", "3,1")
+    assert command("sample", model, "-n", 3, *words, "--out", "deep/x.npz").status == 0
+    expected = load(model).sample(
+        3, seed=7, codes=5, temperature=0.5, top_k=9, top_p=0.75, prefix=torch.tensor([[3, 1]])
+    )  # fmt: skip
+    with np.load(tmp_path / "deep" / "x.npz", allow_pickle=False) as arrays:
+        assert set(arrays) == {field.name for field in fields(Sample)}
+        assert arrays["data"].dtype == np.float32
+        np.testing.assert_array_equal(arrays["data"], expected.data.numpy())
+        np.testing.assert_array_equal(arrays["codes"], expected.codes.numpy())
+        assert (arrays["codes"][:, :2] == [3, 1]).all()
+        np.testing.assert_array_equal(arrays["rows"], [0, 1, 2])
+        assert int(arrays["seed"]) == 7
+        assert str(arrays["model"]) == expected.model
+        assert json.loads(str(arrays["settings"])) == asdict(expected.settings)
+        assert float(arrays["seconds"]) > 0
+
+
+def test_the_same_request_gives_the_same_codes_and_another_seed_others(command: Command, model: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        command("sample", model, "-n", 4, "--seed", seed, "--out", f"{name}.png")
+    a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_a_fraction_is_a_number_of_codes(command: Command, model: Path, tmp_path: Path) -> None:
+    command("sample", model, "-n", 4, "--fraction", 0.25, "--out", "fraction.png")
+    command("sample", model, "-n", 4, "--codes", 2, "--out", "codes.png")
+    assert (tmp_path / "fraction.png").read_bytes() == (tmp_path / "codes.png").read_bytes()
+
+
+def test_an_animation_has_one_frame_a_code(command: Command, model: Path, tmp_path: Path) -> None:
+    assert command("sample", model, "-n", 4, "--codes", 5, "--out", "x.gif").status == 0
+    with Image.open(tmp_path / "x.gif") as image:
+        assert image.n_frames == 5
+        assert image.size == (2 * 30 + 2, 2 * 30 + 2)
+
+
+def test_a_folder_has_one_picture_a_sample(command: Command, model: Path, tmp_path: Path) -> None:
+    assert command("sample", model, "-n", 3, "--out", "pictures").status == 0
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["x-0000.png", "x-0001.png", "x-0002.png"]
+    expected = load(model).sample(3, seed=0).uint8()
+    for row in range(3):
+        with Image.open(tmp_path / "pictures" / f"x-{row:04}.png") as image:
+            np.testing.assert_array_equal(np.asarray(image), expected[row, 0].numpy())
+
+
+def test_a_thousand_are_files_and_more_are_shards(
+    command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert output.FILES_AT_MOST == 1000
+    monkeypatch.setattr(output, "FILES_AT_MOST", 10)
+    command("sample", model, "-n", 10, "--codes", 1, "--out", "files")
+    assert len(list((tmp_path / "files").iterdir())) == 10
+    command("sample", model, "-n", 23, "--codes", 2, "--out", "shards")
+    manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
+    assert manifest["format"] == 1
+    assert manifest["count"] == 23
+    assert manifest["seed"] == 0
+    assert manifest["model"] == load(model).hash
+    assert [(shard["first"], shard["count"]) for shard in manifest["shards"]] == [(0, 10), (10, 10), (20, 3)]
+    named = {shard["file"] for shard in manifest["shards"]}
+    assert {path.name for path in (tmp_path / "shards").iterdir()} == named | {"manifest.json"}
+    shards = [np.load(tmp_path / "shards" / shard["file"], allow_pickle=False) for shard in manifest["shards"]]
+    expected = load(model).sample(23, seed=0, codes=2)
+    np.testing.assert_array_equal(np.concatenate([shard["codes"] for shard in shards]), expected.codes.numpy())
+    np.testing.assert_array_equal(np.concatenate([shard["data"] for shard in shards]), expected.data.numpy())
+    np.testing.assert_array_equal(np.concatenate([shard["rows"] for shard in shards]), np.arange(23))
+
+
+def test_json_is_the_last_line(command: Command, model: Path) -> None:
+    outcome = command("sample", model, "-n", 2, "--codes", 3, "--seed", 5, "--json", "--out", "x.png")
+    document = json.loads(outcome.out.splitlines()[-1])
+    assert document.pop("seconds") > 0
+    hashed = load(model).hash
+    assert document == {"out": "x.png", "n": 2, "codes": 3, "length": 8, "seed": 5, "model": hashed}
+
+
+def test_an_old_file_is_replaced_whole(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(b"old")
+    assert command("sample", model, "-n", 2, "--out", "x.npz").status == 0
+    assert set(np.load(io.BytesIO((tmp_path / "x.npz").read_bytes()))) >= {"data", "codes"}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]

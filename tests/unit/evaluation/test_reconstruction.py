@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.autoencoders import pca
+from anytime.data.loader import to_float
+from anytime.evaluation import reconstruction
+from anytime.evaluation.reconstruction import error_by_codes, gains, pca_error_by_codes
+from anytime.model import AnytimeModel
+
+
+@pytest.fixture(scope="module")
+def x() -> torch.Tensor:
+    return torch.randint(256, (11, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconstruction, "BATCH", 4)
+    counts = [0, 3, 8]
+    pixels = to_float(x)
+    codes = tiny.encode(pixels)
+    expected = [float((tiny.decode(codes[:, :k]) - pixels).double().square().mean()) for k in counts]
+    assert error_by_codes(tiny, x, counts) == pytest.approx(expected, rel=1e-5)
+    assert len(set(expected)) == 3
+
+
+def test_errors_of_principal_components(x: torch.Tensor) -> None:
+    found = pca_error_by_codes(pca.fit(x, 10), x, range(11))
+    assert found == sorted(found, reverse=True)
+    assert found[10] == pytest.approx(0, abs=1e-12), "ten directions span eleven pictures about their mean"
+    pixels = to_float(x).flatten(1).double()
+    assert found[0] == pytest.approx(float((pixels - pixels.mean(0)).square().mean()), rel=1e-5)
+
+
+def test_gains_add_up() -> None:
+    errors = [1.0, 0.4, 0.3, 0.35]
+    assert gains(errors) == pytest.approx([0.6, 0.1, -0.05])
+    assert sum(gains(errors)) == pytest.approx(errors[0] - errors[-1])

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import anytime
+from anytime import storage
+from anytime.config import to_dict
+from anytime.errors import UserError
+from anytime.model import CONFIG, WEIGHTS, AnytimeModel, ModelConfig, _tiny, load, pick_device
+from anytime.storage import DamagedFileError
+
+
+@pytest.fixture(scope="module")
+def saved(tiny: AnytimeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy.deepcopy(tiny).save(tmp_path_factory.mktemp("model") / "saved")
+
+
+@pytest.fixture
+def copied(saved: Path, tmp_path: Path) -> Path:
+    """A saved model that a test may spoil."""
+    folder = tmp_path / "copied"
+    folder.mkdir()
+    for name in (CONFIG, WEIGHTS):
+        (folder / name).write_bytes((saved / name).read_bytes())
+    return folder
+
+
+def refused(call: Any, *args: Any, **kwargs: Any) -> str:
+    """The one sentence of the error."""
+    with pytest.raises(UserError) as error:
+        call(*args, **kwargs)
+    text = str(error.value)
+    assert text and "\n" not in text
+    return text
+
+
+# sampling
+
+
+def test_a_sample_says_what_it_is(tiny: AnytimeModel) -> None:
+    sample = tiny.sample(3, seed=4, codes=5, temperature=0.8, top_k=7, top_p=0.9)
+    assert sample.data.shape == (3, 1, 28, 28)
+    assert sample.data.dtype == torch.float32
+    assert sample.codes.shape == (3, 5)
+    assert sample.codes.dtype == torch.int64
+    assert 0 <= sample.codes.min() <= sample.codes.max() < tiny.codebook_size
+    assert sample.rows.tolist() == [0, 1, 2]
+    assert (sample.seed, sample.model) == (4, tiny.hash)
+    assert (sample.settings.temperature, sample.settings.top_k, sample.settings.top_p) == (0.8, 7, 0.9)
+    assert sample.seconds > 0
+    assert isinstance(sample, anytime.Sample)
+
+
+def test_sampling_leaves_no_gradient_and_no_training_mode(tiny: AnytimeModel) -> None:
+    model = copy.deepcopy(tiny).train()
+    sample = model.sample(2, seed=1)
+    assert not model.training
+    assert not sample.data.requires_grad
+    assert torch.equal(sample.data, tiny.sample(2, seed=1).data)
+
+
+def test_top_1_is_greedy_whatever_the_seed(tiny: AnytimeModel) -> None:
+    assert torch.equal(tiny.sample(2, seed=0, top_k=1).codes, tiny.sample(2, seed=9, top_k=1).codes)
+
+
+PREFIX = torch.tensor([[3, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"n": 0}, "-n must be at least 1, not 0"),
+        ({"n": -5}, "-n must be at least 1, not -5"),
+        ({"codes": 0}, "--codes must be between 1 and 8, the model's length, not 0"),
+        ({"codes": 9}, "--codes must be between 1 and 8, the model's length, not 9"),
+        ({"fraction": 1.5}, "--fraction must be above 0 and at most 1, not 1.5"),
+        ({"codes": 3, "fraction": 0.5}, "--codes and --fraction say the same thing twice; give one of them"),
+        ({"temperature": 0.0}, "--temperature must be above 0 and at most 100, not 0.0"),
+        ({"top_k": 0}, "--top-k must be at least 1, not 0"),
+        ({"top_p": 2.0}, "--top-p must be above 0 and at most 1, not 2.0"),
+        ({"prefix": PREFIX, "codes": 2}, "--prefix holds 3 codes, more than the 2 asked for; raise --codes"),
+        ({"prefix": PREFIX.expand(3, 3)}, "a prefix must have 1 row or 2 rows, one for each sample, not 3"),
+        ({"prefix": PREFIX + 14}, "--prefix holds the code 17; this model's codes run from 0 to 15"),
+        ({"prefix": PREFIX - 2}, "--prefix holds the code -1; this model's codes run from 0 to 15"),
+        ({"prefix": PREFIX.repeat(1, 3)}, "--prefix must be [batch, up to 8], not (1, 9)"),
+    ],
+)
+def test_a_request_that_cannot_be_met_names_its_flag(tiny: AnytimeModel, arguments: dict[str, Any], expected: str) -> None:
+    assert refused(tiny.sample, **{"n": 2} | arguments) == expected
+
+
+# encoding and decoding
+
+
+def test_encode_and_decode(tiny: AnytimeModel) -> None:
+    x = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    codes = tiny.encode(x)
+    assert codes.shape == (5, 8)
+    assert torch.equal(codes, tiny.autoencoder.encode(x))
+    assert torch.equal(tiny.decode(codes[:, :3]), tiny.autoencoder.decode(codes[:, :3]))
+    assert torch.equal(tiny.decode(codes.to(torch.int32)), tiny.decode(codes))
+
+
+def test_nothing_in_nothing_out(tiny: AnytimeModel) -> None:
+    assert tiny.encode(torch.empty(0, 1, 28, 28)).shape == (0, 8)
+    assert tiny.decode(torch.empty(0, 8, dtype=torch.long)).shape == (0, 1, 28, 28)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 28, 28), (2, 1, 32, 32), (2, 1, 28, 27)])
+def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, ...]) -> None:
+    assert refused(tiny.encode, torch.zeros(shape)) == f"this model takes data of shape (1, 28, 28), not {shape[1:]}"
+
+
+def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel) -> None:
+    zeros = torch.zeros(2, 9, dtype=torch.long)
+    assert refused(tiny.decode, zeros) == "codes must be [batch, up to 8], not (2, 9)"
+    assert refused(tiny.decode, zeros[:, :3] + 16) == "codes holds the code 16; this model's codes run from 0 to 15"
+    assert refused(tiny.decode, zeros[:, :3] - 1) == "codes holds the code -1; this model's codes run from 0 to 15"
+
+
+# config
+
+
+def test_a_prior_for_other_codes_is_refused() -> None:
+    config = _tiny()
+    assert refused(replace, config, prior=replace(config.prior, length=9)) == (
+        "prior models 9 codes of 16, the autoencoder makes 8 of 16"
+    )
+    assert "8 codes of 17" in refused(replace, config, prior=replace(config.prior, codebook_size=17))
+
+
+# saving and loading
+
+
+def test_a_saved_model_loads(tiny: AnytimeModel, saved: Path) -> None:
+    model = load(saved)
+    assert model.config == tiny.config
+    assert not model.training
+    assert (model.length, model.codebook_size) == (8, 16)
+    assert isinstance(model, anytime.AnytimeModel)
+    assert torch.equal(load(str(saved), device="cpu").sample(2).codes, tiny.sample(2).codes)
+
+
+def test_a_finished_run_loads_by_its_folder(tiny: AnytimeModel, tmp_path: Path) -> None:
+    copy.deepcopy(tiny).save(tmp_path / "run" / "model")
+    storage.write_json(tmp_path / "run" / CONFIG, {"recipe": "paper"})
+    (tmp_path / "run" / "checkpoints").mkdir()
+    assert load(tmp_path / "run").hash == tiny.hash
+
+
+def test_the_hash_names_the_weights(tiny: AnytimeModel, saved: Path, tmp_path: Path) -> None:
+    model = copy.deepcopy(tiny)
+    assert model.hash == tiny.hash == load(saved).hash == storage.digest(tiny.state_dict())
+    with torch.no_grad():
+        model.autoencoder.quantizer.codebook[0, 0] += 1
+    assert model.hash != tiny.hash
+    model.save(tmp_path)
+    assert load(tmp_path).hash == model.hash != tiny.hash
+
+
+def test_buffers_are_saved_too(tmp_path: Path) -> None:
+    config = _tiny()
+    quantizer = replace(config.autoencoder.quantizer, codebook="ema")
+    model = AnytimeModel(replace(config, autoencoder=replace(config.autoencoder, quantizer=quantizer)))
+    model.autoencoder.quantizer.count.fill_(3)
+    model.autoencoder.train()(torch.rand(8, 1, 28, 28), torch.full((8,), 8))
+    model.save(tmp_path)
+    loaded = load(tmp_path)
+    assert (loaded.autoencoder.quantizer.count == 3).all()
+    assert any("running_mean" in name for name in loaded.state_dict())
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("pickle was called")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(f"pickle.{name}", forbidden)
+    monkeypatch.setattr(torch, "load", forbidden)
+    load(copied)
+
+
+def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(load, "nothing").startswith("nothing is no model: neither a run folder nor a saved model; ")
+    assert "anytime train" in refused(load, "nothing")
+
+
+def test_a_misspelt_run_gets_its_nearest(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits-best", "mnist-paper"):
+        (tmp_path / "runs" / name / "model").mkdir(parents=True)
+    text = refused(load, "runs/digits-bset")
+    assert "runs/digits-bset is no model" in text
+    assert "did you mean 'runs/digits-best'? Known: runs/digits-best, runs/mnist-paper" in text
+
+
+def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
+    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
+    (tmp_path / "checkpoints").mkdir()
+    assert refused(load, tmp_path) == (
+        f"{tmp_path} is a run that has not finished; give the same `anytime train` command again to finish it"
+    )
+
+
+def test_a_run_before_its_first_checkpoint_is_unfinished_too(tmp_path: Path) -> None:
+    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
+    storage.write_json(tmp_path / "environment.json", {"starts": []})
+    assert "a run that has not finished" in refused(load, tmp_path)
+
+
+def test_missing_parts_are_named(copied: Path) -> None:
+    (copied / WEIGHTS).rename(copied / "elsewhere")
+    assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
+    (copied / "elsewhere").rename(copied / WEIGHTS)
+    (copied / CONFIG).unlink()
+    assert f"{copied / CONFIG} cannot be read as JSON" in refused(load, copied)
+
+
+def test_a_config_with_an_unknown_key_is_refused(copied: Path) -> None:
+    data = json.loads((copied / CONFIG).read_text())
+    data["prior"]["layer"] = 3
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert refused(load, copied).startswith(f"{copied / CONFIG}.prior has the unknown key 'layer'; did you mean 'layers'?")
+
+
+def test_a_config_of_another_format_is_refused(copied: Path) -> None:
+    data = json.loads((copied / CONFIG).read_text()) | {"format": 2}
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert "has format 2, this version of anytime reads format 1" in refused(load, copied)
+
+
+@pytest.mark.parametrize("change", [{"width": 32}, {"layers": 3}, {"layers": 1}], ids=str)
+def test_weights_that_do_not_fit_their_config_are_refused(tiny: AnytimeModel, copied: Path, change: dict[str, int]) -> None:
+    config: ModelConfig = replace(tiny.config, prior=replace(tiny.config.prior, **change))
+    storage.write_json(copied / CONFIG, to_dict(config))
+    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from"
+
+
+def test_damaged_weights_are_refused(copied: Path) -> None:
+    content = bytearray((copied / WEIGHTS).read_bytes())
+    content[-1] ^= 1
+    (copied / WEIGHTS).write_bytes(content)
+    with pytest.raises(DamagedFileError, match=f"{WEIGHTS} was altered"):
+        load(copied)
+
+
+def test_saving_where_nothing_can_be_written(tiny: AnytimeModel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "cannot be written" in refused(copy.deepcopy(tiny).save, tmp_path / "file")
+
+
+# devices
+
+
+def test_devices(saved: Path) -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device(torch.device("cpu")).type == "cpu"
+    assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert load(saved, device="cpu").device.type == "cpu"
+    assert refused(pick_device, "banana") == "--device 'banana' is no device; use cpu or cuda"
+    assert refused(pick_device, "meta") == "--device 'meta' is not supported; use cpu or cuda"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there(saved: Path) -> None:
+    assert refused(load, saved, device="cuda").startswith("--device cuda needs an NVIDIA GPU")

@@ -1,0 +1,117 @@
+"""The paper's numbers, once more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anytime.autoencoders.truncation import Full, Geometric, Mixture, Uniform
+from anytime.errors import UserError
+from anytime.training.recipes import RunConfig, paper, recipe, scaled, with_truncation
+
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "codebook_size", "dim", "prior_epochs"),
+    [("mnist", 16, 126, 49, 50), ("cifar10", 70, 1000, 16, 50), ("celeba", 100, 500, 64, 100)],
+)
+def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int, prior_epochs: int) -> None:
+    config = recipe(name, None, SHAPES[name])
+    autoencoder, prior = config.model.autoencoder, config.model.prior
+    assert (config.recipe, config.scale, config.precision, config.examples) == ("paper", "full", "float32", None)
+    assert (autoencoder.shape, autoencoder.layout) == (SHAPES[name], "channel")
+    assert (autoencoder.length, autoencoder.quantizer.codebook_size, autoencoder.dim) == (length, codebook_size, dim)
+    assert (autoencoder.quantizer.commitment, autoencoder.quantizer.codebook, autoencoder.quantizer.restart) == (
+        1,
+        "gradient",
+        False,
+    )
+    assert (prior.length, prior.codebook_size) == (length, codebook_size)
+    assert (prior.layers, prior.width, prior.hidden, prior.heads, prior.dropout) == (6, 512, 2048, 8, 0.1)
+    assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
+    assert (config.pretrain.batch, config.ordered.batch, config.prior.batch) == (128, 128, 128)
+    assert (config.pretrain.rate, config.ordered.rate, config.prior.rate) == (1e-3, 1e-3, 2e-3)
+    assert (config.prior.warmup, config.prior.weight_decay) == (3000, 0.1)
+    assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Uniform())
+    assert config.pretrain.reduction == config.ordered.reduction
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_short_is_a_stated_part_of_the_epochs_and_nothing_else(name: str) -> None:
+    full = recipe(name, "paper", SHAPES[name])
+    short = scaled(full, "short")
+    assert (short.pretrain.epochs, short.ordered.epochs, short.prior.epochs) == (40, 60, 20)
+    expected = replace(
+        full,
+        scale="short",
+        pretrain=replace(full.pretrain, epochs=40),
+        ordered=replace(full.ordered, epochs=60),
+        prior=replace(full.prior, epochs=20),
+    )
+    assert short == expected
+
+
+def test_short_never_lengthens() -> None:
+    full = recipe("digits", "best", (1, 28, 28))
+    short = scaled(full, "short")
+    assert short.pretrain.epochs <= full.pretrain.epochs
+    assert short.ordered.epochs <= full.ordered.epochs
+    assert short.prior.epochs <= full.prior.epochs
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
+    full = recipe(name, "paper", SHAPES[name])
+    smoke = scaled(full, "smoke")
+    assert smoke.scale == "smoke"
+    assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim) == (
+        full.model.autoencoder.length,
+        full.model.autoencoder.dim,
+    )
+    assert max(smoke.model.autoencoder.widths) <= 8
+    assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 2
+    assert smoke.examples is not None and smoke.examples <= 256
+    for stage, whole in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
+        assert (stage.epochs, stage.truncation, stage.reduction) == (2, whole.truncation, whole.reduction)
+    assert smoke.prior.epochs == 2
+
+
+def test_full_is_the_recipe_itself() -> None:
+    full = recipe("mnist", "paper", (1, 28, 28))
+    assert scaled(full, "full") == full
+
+
+def test_digits_have_a_recipe_of_their_own_and_the_papers() -> None:
+    best = recipe("digits", None, (1, 28, 28))
+    assert (best.recipe, best.model.autoencoder.quantizer.codebook, best.ordered.truncation) == (
+        "best",
+        "ema",
+        Mixture(full=0.25),
+    )
+    assert recipe("digits", "paper", (1, 28, 28)) == paper("digits", (1, 28, 28))
+
+
+def test_best_is_refused_where_there_is_none() -> None:
+    with pytest.raises(UserError, match=r"--recipe best .* --recipe paper"):
+        recipe("cifar10", "best", (3, 32, 32))
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
+def test_sizes_that_do_not_halve_are_refused(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(UserError, match="--size"):
+        paper("folder", shape)
+
+
+@pytest.mark.parametrize("law", [Full(), Geometric(p=0.03)])
+def test_another_truncation_changes_the_second_stage_only(law: Full | Geometric) -> None:
+    config = paper("mnist", (1, 28, 28))
+    assert with_truncation(config, law) == replace(config, ordered=replace(config.ordered, truncation=law))
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63])
+def test_a_seed_outside_its_range_names_the_flag(seed: int) -> None:
+    config: RunConfig = paper("mnist", (1, 28, 28))
+    with pytest.raises(UserError, match="--seed"):
+        replace(config, seed=seed)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anytime import collective
+from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, probabilities
+from anytime.data.dataset import synthetic
+from anytime.model import AnytimeModel, _tiny
+from anytime.training.stages import AutoencoderStage, PriorStage
+from anytime.training.tasks import AutoencoderTask, PriorObjective, PriorTask, validation_batches, validation_keeps
+
+STAGE = AutoencoderStage(epochs=2, truncation=Uniform(), batch=16)
+
+
+def task(tiny: AnytimeModel, stage: AutoencoderStage = STAGE, seed: int = 3) -> AutoencoderTask:
+    data = synthetic("strokes", (1, 28, 28), count=64)
+    return AutoencoderTask("ordered", stage, copy.deepcopy(tiny.autoencoder), data.train, data.validation, seed)
+
+
+def test_keep_is_drawn_per_sample_anew_at_every_step(tiny: AnytimeModel) -> None:
+    made = task(tiny)
+    keeps = torch.stack([made.keep_at(step, 16) for step in range(40)])
+    assert keeps.min() == 1 and keeps.max() == tiny.length
+    assert len(keeps.unique(dim=0)) == 40, "steps repeat each other"
+    assert (keeps.float().std(1) > 0).all(), "all samples of a step are cut alike"
+
+
+def test_keep_is_a_function_of_seed_and_step(tiny: AnytimeModel) -> None:
+    one, other = task(tiny), task(tiny)
+    forth = [one.keep_at(step, 16) for step in (0, 1, 5, 9)]
+    back = [other.keep_at(step, 16) for step in (9, 5, 1, 0)]
+    assert all(torch.equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
+    assert not torch.equal(task(tiny, seed=4).keep_at(0, 16), forth[0])
+
+
+def test_ranks_share_the_keeps_of_the_global_batch(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = task(tiny).keep_at(5, 16)
+    parts = []
+    monkeypatch.setattr(collective, "ranks", lambda: 2)
+    for rank in (0, 1):
+        monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
+        parts.append(task(tiny).keep_at(5, 8))
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_full_keeps_everything(tiny: AnytimeModel) -> None:
+    assert (task(tiny, replace(STAGE, truncation=Full())).keep_at(0, 16) == tiny.length).all()
+
+
+@pytest.mark.parametrize("law", [Full(), Uniform(), Geometric(p=0.2), Mixture(full=0.25)], ids=str)
+def test_the_validation_grid_follows_the_law(law: Truncation) -> None:
+    keeps = validation_keeps(law, 16, 5_000)
+    shares = torch.bincount(keeps, minlength=17)[1:].double() / 5_000
+    torch.testing.assert_close(shares, probabilities(law, 16), atol=2e-3, rtol=0)
+    assert torch.equal(keeps, validation_keeps(law, 16, 5_000))
+    assert torch.equal(keeps[:100], validation_keeps(law, 16, 100))
+
+
+def test_every_validation_example_is_seen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for ranks in (1, 3):
+        monkeypatch.setattr(collective, "ranks", lambda ranks=ranks: ranks)
+        seen: list[int] = []
+        for rank in range(ranks):
+            monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
+            for rows in validation_batches(1_234):
+                seen.extend(range(rows.start, rows.stop))
+        assert sorted(seen) == list(range(1_234))
+
+
+def test_validation_changes_nothing_and_measures_the_codebook(tiny: AnytimeModel) -> None:
+    made = task(tiny)
+    made.objective.eval()
+    before = copy.deepcopy(made.module.state_dict())
+    numbers = made.validate()
+    assert numbers == made.validate()
+    assert numbers["loss"] == pytest.approx(numbers["reconstruction"] + numbers["quantization"])
+    assert numbers["codes_used"] + numbers["codes_dead"] == tiny.codebook_size
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.module.state_dict().items())
+
+
+def test_a_step_lowers_the_loss(tiny: AnytimeModel) -> None:
+    made = task(tiny, replace(STAGE, truncation=Full(), rate=1e-2))
+    optimizer = made.optimizer()
+    first = last = math.nan
+    for step in range(30):
+        losses = made.losses(made.objective, *made.inputs(step))
+        optimizer.zero_grad()
+        losses[0].backward()
+        optimizer.step()
+        first, last = (float(losses[0].detach()) if step == 0 else first), float(losses[0].detach())
+    assert last < 0.7 * first
+
+
+def test_a_running_mean_codebook_is_moved_after_the_step() -> None:
+    config = _tiny().autoencoder
+    torch.manual_seed(0)
+    model = AnytimeModel(
+        replace(_tiny(), autoencoder=replace(config, quantizer=replace(config.quantizer, codebook="ema", decay=0.5)))
+    )
+    made = task(model)
+    before = made.module.quantizer.codebook.clone()
+    made.losses(made.objective, *made.inputs(0))
+    assert torch.equal(made.module.quantizer.codebook, before)
+    made.after_step(0)
+    assert not torch.equal(made.module.quantizer.codebook, before)
+    assert not any(p is made.module.quantizer.codebook for group in made.optimizer().param_groups for p in group["params"])
+
+
+def test_the_priors_loss_is_nats_a_code(tiny: AnytimeModel) -> None:
+    codes = torch.randint(16, (6, 8), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        loss = PriorObjective(tiny.prior)(codes)
+        likelihood = tiny.prior(codes).log_softmax(-1).gather(-1, codes[..., None]).mean()
+    torch.testing.assert_close(loss, -likelihood[None])
+
+
+def test_the_priors_optimizer_and_rate(tiny: AnytimeModel) -> None:
+    codes = torch.randint(16, (64, 8), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    made = PriorTask(PriorStage(epochs=5, batch=16), copy.deepcopy(tiny.prior), codes, codes[:10], seed=0)
+    (group,) = made.optimizer().param_groups
+    assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.9, 0.98), 1e-6, 0.1)
+    assert sum(p.numel() for p in group["params"]) == sum(p.numel() for p in tiny.prior.parameters())
+    assert made.rate(0) == 1e-7
+    assert made.rate(5) == 2e-3, "a quarter of 20 steps"
+    with torch.no_grad():
+        expected = float(PriorObjective(tiny.prior)(codes[:10].long()))
+    assert made.validate()["loss"] == pytest.approx(expected)
