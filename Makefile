@@ -10,7 +10,7 @@ TORCH_SOURCE ?=
 BIN := $(VENV)/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-gpu lint types check clean
+.PHONY: demo test test-long test-gpu lint types check bench docs clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/anytime train digits --out $(RUN)
@@ -35,6 +35,12 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 check: lint types test
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/sampling.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m anytime.experiments.page results docs/results.md
 
 # torch first and alone: left to a range, pip may bring several gigabytes of CUDA to a machine without a GPU.
 $(VENV)/.torch:

@@ -1,4 +1,4 @@
-"""Shared by all tests: shapes in signatures are checked at run time, and threads are few so that parallel tests do not fight."""
+"""Shared by all tests: shapes in signatures are checked at run time; threads are few, as parallel tests would fight."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,28 @@ class DamagedFileError(UserError):
     """A file that is cut short or altered."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`: flushed and renamed to it on success, removed otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A random part: several processes of one training may write the same file at the same time.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
+        yield partial
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); choose another place with --out") from None
     finally:
-        with suppress(OSError):  # renamed, or its folder could not be made
-            partial.unlink()
+        partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
+    try:
+        with replacing(path) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another --out") from None
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from anytime.cli import main
 from anytime.errors import UserError
 from anytime.storage import read_tensors
 
+collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other folders have modules of the same name
 PATIENCE = 120  # seconds to wait for a process that should answer within a few
 
 
@@ -38,7 +39,7 @@ class Launcher:
         """A command to its end; with `limit_bytes`, in a world where no file can grow larger."""
         command = [sys.executable, "-m", "anytime", *map(str, words)]
         if limit_bytes is not None:
-            command = ["bash", "-c", f"ulimit -f {limit_bytes // 1024}; exec \"$@\"", "bash", *command]
+            command = ["bash", "-c", f'ulimit -f {limit_bytes // 1024}; exec "$@"', "bash", *command]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
 
     def start(self, *words: object, said: Path, ranks: int = 1) -> subprocess.Popen[bytes]:

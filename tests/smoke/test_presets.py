@@ -14,6 +14,7 @@ from PIL import Image
 
 from anytime.data.idx import to_idx
 
+Here = Callable[..., Any]
 MINUTE = 60
 SHAPES = {
     "mnist": (1, 28, 28),
@@ -25,28 +26,28 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_without_the_data_synthetic_examples_stand_in(name: str, launcher: Any, tmp_path: Path) -> None:
+def test_without_the_data_synthetic_examples_stand_in(name: str, here: Here, tmp_path: Path) -> None:
     started = time.monotonic()
-    done = launcher.run("train", name, "--scale", "smoke", "--json", "--out", tmp_path / "run")
+    done = here("train", name, "--scale", "smoke", "--out", tmp_path / "run")
     assert time.monotonic() - started < MINUTE
-    assert done.returncode == 0, done.stderr
-    assert f"{name} is not here: training on synthetic strokes of {name}'s shape from seed 0, not real data" in done.stderr
+    assert done.status == 0
+    assert f"{name} is not here: training on synthetic strokes of {name}'s shape from seed 0, not real data" in done.err
     check_run(tmp_path / "run", name)
     assert "synthetic" in json.loads((tmp_path / "run" / "errors.json").read_text())["data"]
     assert (tmp_path / "run" / "report.html").stat().st_size < 30e6
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "celeba", "folder"])
-def test_with_the_data(name: str, launcher: Any, tmp_path: Path) -> None:
+def test_with_the_data(name: str, here: Here, tmp_path: Path) -> None:
     """Copies in their published form, with more held-out examples than a smoke run may look at."""
     data = tmp_path / "data"
     data.mkdir()
     COPIES[name](data)
     started = time.monotonic()
-    done = launcher.run("train", name, "--scale", "smoke", "--data", data, "--out", tmp_path / "run")
+    done = here("train", name, "--scale", "smoke", "--data", data, "--out", tmp_path / "run")
     assert time.monotonic() - started < MINUTE
-    assert done.returncode == 0, done.stderr
-    assert "synthetic" not in done.stderr
+    assert done.status == 0
+    assert "synthetic" not in done.err
     check_run(tmp_path / "run", name)
     assert "not real" not in json.loads((tmp_path / "run" / "errors.json").read_text())["data"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rank
 import torch
 from torch import Tensor, nn
 
-import rank
 from anytime.storage import read_tensors
 
 CLOSE = 1e-4
@@ -57,13 +57,19 @@ def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: A
     starts = json.loads((run / "environment.json").read_text())["starts"]
     assert [start["ranks"] for start in starts] == [2, 2]
     epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
-    assert epochs == [("pretrain", 1), ("pretrain", 2), ("pretrain", 3), *((s, e) for s in ("ordered", "prior") for e in (1, 2))]
+    assert epochs == [
+        ("pretrain", 1),
+        ("pretrain", 2),
+        ("pretrain", 3),
+        *((s, e) for s in ("ordered", "prior") for e in (1, 2)),
+    ]
 
     alone = rank.trained(tmp_path / "one", recipe, SETTINGS[recipe])  # type: ignore[arg-type]
     difference, name = furthest(first, alone)
     assert difference < CLOSE, name
 
 
+@pytest.mark.slow
 def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> None:
     """With dropout: each rank's masks are addressed by the step, so they come back too."""
     words = ("train", "digits", "--scale", "smoke", "--recipe", "best")
@@ -71,6 +77,15 @@ def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> No
     resumed, _ = on_two_ranks(launcher, tmp_path / "resumed", "train", tmp_path / "killed", "best")
     undisturbed, _ = on_two_ranks(launcher, tmp_path / "undisturbed", "train", tmp_path / "whole", "best")
     assert furthest(resumed, undisturbed)[0] == 0
+
+
+def test_a_mistake_ends_all_ranks(launcher: Any, tmp_path: Path) -> None:
+    """No rank waits for one that has stopped."""
+    words = ("train", "digits", "--scale", "smoke", "--set", "pretrain.rate=1e30", "--out", tmp_path / "run")
+    process = launcher.start(*words, said=tmp_path / "said.txt", ranks=2)
+    assert process.wait(timeout=60) != 0
+    said = (tmp_path / "said.txt").read_text()
+    assert said.count("anytime: the loss became NaN or infinite at step 1 of the pretrain stage") == 1
 
 
 def test_batch_norm_over_two_ranks_is_batch_norm_over_the_whole_batch(launcher: Any, tmp_path: Path) -> None:

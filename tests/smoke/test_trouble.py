@@ -155,7 +155,9 @@ def test_the_lock_is_checked_before_anything_is_written(unfinished: Path, comman
     [("pretrain", ["pretrain.rate=1e30"]), ("ordered", ["ordered.rate=1e30"]), ("prior", ["prior.rate=1e30"])],
 )
 @pytest.mark.parametrize("recipe", ["paper", "best"])
-def test_a_loss_that_is_no_number_stops_the_run(recipe: str, stage: str, settings: list[str], here: Here, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_stops_the_run(
+    recipe: str, stage: str, settings: list[str], here: Here, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     words = (*SMOKE, "--recipe", recipe, "--out", run, *(word for setting in settings for word in ("--set", setting)))
     outcome = here(*words)
@@ -186,10 +188,11 @@ def full_disk(limit_bytes: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("out", ["x.png", "x.npz", "x.gif", "folder"])
 def test_samples_on_a_full_disk(out: str, finished: Finished, here: Here, tmp_path: Path) -> None:
+    run = finished("best")
     (tmp_path / "x.png").write_bytes(b"old")
     before = contents(tmp_path)
     with full_disk(64):
-        sentence = here("sample", finished("best"), "-n", 4, "--out", tmp_path / out).sentence
+        sentence = here("sample", run, "-n", 4, "--out", tmp_path / out).sentence
     assert str(tmp_path / out) in sentence
     assert "cannot be written" in sentence
     assert contents(tmp_path) == before
@@ -227,27 +230,30 @@ def test_metrics_on_a_full_disk(tmp_path: Path) -> None:
         metrics.epoch("pretrain", 1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1)
 
 
-def test_a_first_stage_shared_with_another_run(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
-    other = finished("best")
-    outcome = here(*command_of("best", tmp_path / "same"), "--share", other)
+def test_stages_shared_with_another_run(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+    """What another run has done just so is taken over, and the model is the one that this run would have made itself."""
+    other, run = finished("best"), tmp_path / "run"
+    outcome = here(*command_of("best", run), "--share", other)
     assert outcome.status == 0
-    assert "pretrain " not in outcome.err
-    assert (tmp_path / "same" / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
-    for words, named in (
-        (["--set", "pretrain.rate=0.1"], "pretrain.rate = 0.002, not 0.1"),
-        (["--seed", "3"], "seed = 0, not 3"),
-    ):
-        sentence = here(*command_of("best", tmp_path / "other"), *words, "--share", other).sentence
-        assert f"--share {other}" in sentence
-        assert named in sentence
-    assert "nowhere" in here(*command_of("best", tmp_path / "other"), "--share", tmp_path / "nowhere").sentence
+    assert {line.split()[0] for line in outcome.err.splitlines() if "left" in line} == {"prior"}
+    assert (run / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+    epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+    assert epochs == [(stage, epoch) for stage in ("pretrain", "ordered", "prior") for epoch in range(1, 7)]
 
 
-def test_a_first_stage_that_is_not_finished(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_shared(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+    other, run = finished("best"), tmp_path / "run"
     begun = tmp_path / "begun"
     begun.mkdir()
-    shutil.copy(finished("best") / "config.json", begun)
-    assert str(begun) in here(*command_of("best", tmp_path / "run"), "--share", begun).sentence
+    shutil.copy(other / "config.json", begun)
+    for words, named in (
+        (["--set", "pretrain.rate=0.1", "--share", other], f"--share {other} was trained with pretrain.rate = 0.002, not 0.1"),
+        (["--seed", "3", "--share", other], f"--share {other} was trained with seed = 0, not 3"),
+        (["--share", tmp_path / "nowhere"], f"--share {tmp_path / 'nowhere'} is no run's folder"),
+        (["--share", begun], f"--share {begun} has not finished its first stage"),
+    ):
+        assert named in here(*command_of("best", run), *words).sentence
+        assert not run.exists()
 
 
 def test_a_gpu_that_is_not_there(here: Here, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
         with pytest.raises(expected) as caught:
             write_whole(path, b"new")
     if expected is UserError:
-        assert str(caught.value) == f"{path} cannot be written (No space left on device); choose another place with --out"
+        assert str(caught.value) == f"{path} cannot be written (No space left on device); make room or choose another --out"
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -173,6 +173,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deeper" / "x.json", tmp_path / "folder"):
-        with pytest.raises(UserError, match=r"cannot be written \(.+\); choose another place with --out"):
+        with pytest.raises(UserError, match=r"cannot be written \(.+\); make room or choose another --out"):
             write_json(path, {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]

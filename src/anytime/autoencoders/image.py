@@ -26,16 +26,17 @@ class BatchNorm2d(nn.BatchNorm2d):
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         x = input.float()
         count = x.numel() // x.shape[1] * collective.ranks()
-        moments = collective.total_with_gradient(torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))])) / count
-        # A difference of two large numbers may round to below zero, and its root would be NaN.
-        mean, variance = moments[0], (moments[1] - moments[0].square()).clamp_min(0)
+        mean = collective.total_with_gradient(x.sum((0, 2, 3))) / count
+        # Two passes: the difference of two moments would lose the digits that matter where the mean is far from zero.
+        centred = x - mean[:, None, None]
+        variance = collective.total_with_gradient(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
             momentum = self.momentum if self.momentum is not None else 0.1
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * count / (count - 1), momentum)
             self.num_batches_tracked += 1
         scale = self.weight * (variance + self.eps).rsqrt()
-        return (x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]).to(input.dtype)
+        return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
 def _initialised(layer: nn.Module) -> nn.Module:

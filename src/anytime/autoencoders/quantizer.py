@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from anytime import collective, randomness
@@ -110,14 +110,18 @@ class Quantizer(nn.Module):
         self.codebook.copy_(self.mean_sum / self.count.clamp_min(1e-5)[:, None])
 
     def _restart(self, flat: Float[Tensor, "n dim"], kept: Bool[Tensor, " n"], seed: int, step: int) -> None:
+        """Put dead entries onto latents of this batch, each onto its own; those that find none wait."""
         order = randomness.permutation(len(flat), seed, step).to(flat.device)
-        # Survivors first, in random order; every rank then takes those of rank 0.
-        order = order[torch.argsort((~kept[order]).to(torch.int8), stable=True)]
-        chosen = flat[order[torch.arange(self.config.codebook_size, device=flat.device) % max(1, int(kept.sum()))]]
-        chosen = collective.total(chosen if collective.rank() == 0 else torch.zeros_like(chosen))
+        order = order[torch.argsort((~kept[order]).to(torch.int8), stable=True)]  # survivors first, in random order
         dead = self.count < self.DEAD
-        self.mean_sum.copy_(torch.where(dead[:, None], chosen, self.mean_sum))
-        self.count.copy_(torch.where(dead, torch.ones_like(self.count), self.count))
+        place = dead.cumsum(0) - 1  # a dead entry's number among the dead
+        chosen, found = flat[order[place.clamp(0, len(flat) - 1)]], kept.sum()
+        if collective.ranks() > 1:  # all follow rank 0
+            first = collective.rank() == 0
+            chosen, found = (collective.total(t if first else torch.zeros_like(t)) for t in (chosen, found))
+        revived = dead & (place < found)
+        self.mean_sum.copy_(torch.where(revived[:, None], chosen, self.mean_sum))
+        self.count.copy_(torch.where(revived, torch.ones_like(self.count), self.count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class CodebookUse:
     perplexity: float  # exp of the entropy of the entries' frequencies: codebook_size when all are equally common
 
 
-def codebook_use(counts: Float[Tensor, " codebook_size"]) -> CodebookUse:
+def codebook_use(counts: Num[Tensor, " codebook_size"]) -> CodebookUse:
     """Use of the codebook from how often each entry occurs."""
     share = counts.double() / counts.sum().clamp_min(1)
     entropy = -torch.special.xlogy(share, share).sum()

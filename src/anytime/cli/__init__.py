@@ -24,18 +24,27 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    status = _status(sys.argv[1:] if argv is None else argv)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # One of several ranks: gloo's threads may hang or abort at the interpreter's own exit, and the others wait for us.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _status(argv: list[str]) -> int:
     try:
-        sys.exit(_run(argv))
+        return _run(argv)
     except UserError as error:
         print(f"anytime: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
         print("anytime: interrupted", file=sys.stderr)
-        sys.exit(130)
+        return 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
 
 
 def _run(argv: list[str]) -> int:

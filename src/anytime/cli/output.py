@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anytime.data.pictures import grid, png_bytes, write_gif
+from anytime.data.pictures import grid, write_gif, write_png
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 from anytime.sampling.sampler import Sample
@@ -41,7 +41,7 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:
     """Write a sample in the format that the path's ending names."""
     match path.suffix:
         case ".png":
-            write_whole(path, png_bytes(grid(sample.data)))
+            write_png(path, grid(sample.data))
         case ".gif":
             write_gif(path, refining(model, sample), 0.2)
         case ".npz":
@@ -75,7 +75,7 @@ def _write_folder(folder: Path, sample: Sample) -> None:
     count = len(sample.data)
     if count <= FILES_AT_MOST:
         for row in range(count):
-            write_whole(folder / f"x-{row:04d}.png", png_bytes(grid(sample.data[row : row + 1], gap=0)))
+            write_png(folder / f"x-{row:04d}.png", grid(sample.data[row : row + 1], gap=0))
         return
     shards = []
     for index, start in enumerate(range(0, count, FILES_AT_MOST)):

@@ -31,10 +31,9 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     from anytime.cli.output import check_writable
     from anytime.data.loader import to_float
-    from anytime.data.pictures import grid, png_bytes, read_image
+    from anytime.data.pictures import grid, read_image, write_png
     from anytime.model import load
     from anytime.sampling.budget import code_count
-    from anytime.storage import write_whole
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one picture after the model")
@@ -52,7 +51,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     x_hat = model.decode(codes[:, :count]).cpu()
     rows = []
     for path, name, before, after, code in zip(arguments.files, names, x, x_hat, codes[:, :count].tolist(), strict=True):
-        write_whole(arguments.out / name, png_bytes(grid(after[None], gap=0)))
+        write_png(arguments.out / name, grid(after[None], gap=0))
         error = float((before - after).square().mean())
         rows.append({"file": str(path), "out": str(arguments.out / name), "codes": code, "error": error})
         print(f"{arguments.out / name}  mean squared error {error:.5f} from {count} of {model.length} codes")

@@ -19,10 +19,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.data.atomic import replacing
 from anytime.data.images import RULE, Stream, decode, header
 from anytime.data.progress import track
 from anytime.errors import UserError
+from anytime.storage import replacing
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 _BLOCK = 128  # pictures that a thread takes at a time

@@ -8,8 +8,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from anytime.data.atomic import replacing
 from anytime.errors import UserError
+from anytime.storage import replacing
 
 STAMPS = "verified.json"
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anytime.config import read_json
 from anytime.data import Dataset
-from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif
+from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.evaluation.reconstruction import error_by_codes
 from anytime.model import AnytimeModel
 from anytime.storage import write_json, write_whole
@@ -53,7 +53,7 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
         "errors": folder / "errors.json",
         "report": folder / "report.html",
     }
-    write_whole(paths["grid"], png_bytes(rows))
+    write_png(paths["grid"], rows)
     write_gif(paths["movie"], _frames(model, sample.codes), FRAME_SECONDS)
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(paths["errors"], facts)

@@ -1,14 +1,12 @@
 """Reconstruction error by code length: ordered against unordered training, beside PCA (the numbers behind Fig. 3b).
 
-python -m anytime.experiments.reconstruction cifar10 --runs ordered=runs/a unordered=runs/b --data DIR --out results
+python -m anytime.experiments.reconstruction --name cifar10 --runs ordered=runs/a unordered=runs/b --data DIR
 """
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,12 +14,13 @@ import torch
 from anytime import data
 from anytime.autoencoders import pca
 from anytime.autoencoders.quantizer import codebook_use
+from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.evaluation.reconstruction import error_by_codes, pca_error_by_codes
-from anytime.experiments.results import Results, Row, Verdict, series
+from anytime.experiments.results import Results, Row, Verdict, read, recorded_command, series
 from anytime.model import AnytimeModel, load, pick_device
 from anytime.sampling.budget import code_count
-from anytime.training.folder import environment, read_config
+from anytime.training.folder import Paths, environment, read_config
 from anytime.training.recipes import RunConfig
 from anytime.training.samples import encoded
 
@@ -41,9 +40,12 @@ def compute(dataset: Dataset, runs: Mapping[str, Path], device: torch.device, co
         {"series": "pca", "fraction": f, "codes": k, "error": e} for f, k, e in zip(FRACTIONS, counts, errors, strict=True)
     ]
     part = "test" if dataset.test is not None else "validation"
-    facts = {**environment(device), "data": dataset.source, "held_out": f"{len(x):,} {part} examples"}
+    commands = {name: read_json(Paths(folder).environment)["starts"][-1]["command"] for name, folder in runs.items()}
+    facts = {**environment(device), "training": commands, "data": dataset.source, "held_out": f"{len(x):,} {part} examples"}
     schedule = "; ".join(f"{name}: {_schedule(read_config(folder))}" for name, folder in runs.items())
-    verdicts = [] if dataset.synthetic or "ordered" not in runs or "unordered" not in runs else decide(rows)
+    verdicts = decide(rows) if {"ordered", "unordered"} <= runs.keys() else []
+    if dataset.synthetic or any(read_config(folder).scale == "smoke" for folder in runs.values()):
+        verdicts = [replace(verdict, holds=None) for verdict in verdicts]  # a smoke run decides nothing
     return Results("reconstruction", dataset.name, command, facts, schedule, rows, verdicts)
 
 
@@ -74,6 +76,23 @@ def decide(rows: list[Row]) -> list[Verdict]:
     ]
 
 
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its numbers alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    figure = matplotlib.figure.Figure(figsize=(5, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for name in dict.fromkeys(row["series"] for row in results.rows):
+        curve = series(results.rows, name, "error")
+        axes.plot(list(curve), list(curve.values()), marker="o", label=name, linestyle=":" if name == "pca" else "-")
+    axes.set(xlabel="fraction of the codes", ylabel="mean squared error", title=results.dataset, ylim=(0, None))
+    axes.legend()
+    target = path.with_suffix(".png")
+    figure.savefig(target, dpi=120)
+    return target
+
+
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
     name: str
@@ -92,8 +111,9 @@ def main() -> None:
     device = pick_device(arguments.device)
     dataset = data.load(arguments.name, data=arguments.data)
     runs = {name: Path(folder) for name, _, folder in (run.partition("=") for run in arguments.runs)}
-    results = compute(dataset, runs, device, shlex.join(["python", "-m", "anytime.experiments.reconstruction", *sys.argv[1:]]))
+    results = compute(dataset, runs, device, recorded_command("anytime.experiments.reconstruction"))
     path = results.write(arguments.out)
+    draw(path)
     for row in results.rows:
         print(f"{row['series']:<12} {row['fraction']:.1f} {row['codes']:>4} codes  {row['error']:.5f}")
     for verdict in results.verdicts:

@@ -135,7 +135,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "commit": _commit(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
-        "platform": platform.platform(terse=True),
+        "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware,
         "ranks": collective.ranks(),
         "date": time.strftime("%Y-%m-%d"),

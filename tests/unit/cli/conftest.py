@@ -11,6 +11,8 @@ import pytest
 from anytime.cli import main
 from anytime.model import AnytimeModel, _tiny
 
+collect_ignore = ["conftest.py"]  # no doctests here, and other folders have modules of the same name
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -21,7 +21,9 @@ WITHIN = 0.5  # seconds
 @pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS)], ids=["overview", *VERBS])
 def test_help_is_quick_and_leaves_torch_alone(words: list[str]) -> None:
     """The best of three: others may be using the machine."""
-    script = f"import sys; from anytime.cli import main\ntry: main({[*words, '--help']!r})\nfinally: print('torch' in sys.modules)"
+    script = (
+        f"import sys; from anytime.cli import main\ntry: main({[*words, '--help']!r})\nfinally: print('torch' in sys.modules)"
+    )
     source = str(Path(anytime.__file__).parents[1])
     seconds = []
     for _ in range(3):
@@ -46,7 +48,18 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
     options = {
         "data": ["list|get", "NAME"],
         "train": ["NAME", "--recipe", "--truncation", "--data", "--size", "--out", "--scale", "--set", "--seed"],
-        "sample": ["MODEL", "-n", "--codes", "--fraction", "--prefix", "--temperature", "--top-k", "--top-p", "--seed", "--out"],
+        "sample": [
+            "MODEL",
+            "-n",
+            "--codes",
+            "--fraction",
+            "--prefix",
+            "--temperature",
+            "--top-k",
+            "--top-p",
+            "--seed",
+            "--out",
+        ],
         "reconstruct": ["MODEL", "FILES", "--codes", "--out"],
         "info": ["MODEL", "--check"],
     }

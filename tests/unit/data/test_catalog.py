@@ -63,7 +63,6 @@ def test_the_package_imports_and_the_digits_load_on_a_bare_machine() -> None:
         "import anytime.data.pictures as p, anytime.data as d\n"
         "from anytime.data.loader import to_float\n"
         "x = to_float(d.load('digits').train[:4])\n"
-        "assert p.png_bytes(p.grid(x)).startswith(b'\\x89PNG')\n"
-        "assert p.labelled_rows([('a', x), ('b', x)]).shape == (120, 234, 3)\n"
+        "assert p.grid(x).shape == (62, 62, 1)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
