@@ -6,9 +6,10 @@ seed -> sample -> codes -> decode -> x       stop after any code
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,12 +21,17 @@ from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
 from anytime.priors.transformer import Transformer, TransformerConfig
-from anytime.sampling.budget import code_count
+from anytime.sampling.budget import Budget, Pace, code_count
+from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings
-from anytime.sampling.sampler import BLOCK, Sample, sample_codes
+from anytime.sampling.sampler import Sample
+from anytime.sampling.session import Progress, Session, read_session
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+BLOCK = EagerEngine.block
+WAVE = 4 * BLOCK
+"""Rows whose caches are held at once: a CIFAR-10 row's takes 1.7 MB in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +65,7 @@ class AnytimeModel(nn.Module):
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
         self.prior = Transformer(config.prior)
+        self._paces: dict[tuple[str, int], Pace] = {}
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
 
     @property
@@ -101,29 +108,100 @@ class AnytimeModel(nn.Module):
         seed: int = 0,
         codes: int | None = None,
         fraction: float | None = None,
+        within: float | None = None,
+        stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        progress: Progress | None = None,
     ) -> Sample:
-        """Draw `n` samples from their first `codes` codes (all by default).
+        """Draw `n` samples: all codes, the first `codes`, as many as `within` seconds allow, or until `stop` is set.
 
-        A row's codes depend on the seed, its row number, the prefix and the settings only: never on `n` or on the budget.
+        Budgets combine: whichever is spent first ends the drawing, and at least one code is always drawn. A row's codes depend
+        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget.
         """
         started = time.perf_counter()
-        if n < 1:
-            raise UserError(f"-n must be at least 1, not {n}")
+        budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
         settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
-        count = code_count(self.length, codes, fraction)
-        given = self._prefix(prefix, n, count)
-        self.eval()
-        drawn = torch.cat([
-            sample_codes(self.prior, rows, count, seed=seed, settings=settings, prefix=given[rows])
-            for rows in self._blocks(n)
-        ])  # fmt: skip
-        data = self.decode(drawn).cpu()
-        seconds = time.perf_counter() - started
-        return Sample(data, drawn.cpu(), seconds, seed, torch.arange(n), settings, self.hash)
+        given = self._prefix(prefix, n, budget.codes)
+        if n <= WAVE:
+            return self._session(torch.arange(n), seed, settings, given).run(budget, started=started, progress=progress)
+        return self._in_waves(n, seed, settings, given, budget, started, progress)
+
+    def session(
+        self,
+        n: int = 1,
+        *,
+        seed: int = 0,
+        prefix: Int[Tensor, "given k"] | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Session:
+        """Samples to be drawn a little at a time: `run` it, look, run it again, save it, go on in another process."""
+        settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
+        return self._session(torch.arange(n), seed, settings, self._prefix(prefix, n, self.length))
+
+    def stream(
+        self,
+        n: int = 1,
+        *,
+        every: int = 1,
+        seed: int = 0,
+        codes: int | None = None,
+        fraction: float | None = None,
+        within: float | None = None,
+        stop: threading.Event | None = None,
+        prefix: Int[Tensor, "given k"] | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Iterator[Sample]:
+        """Ever finer samples of the same rows, one after every `every` codes and one at the end; leave the loop at any time.
+
+        Nothing is computed between two samples unless the next one is asked for. `within` runs from the first one asked for.
+        """
+        started = time.perf_counter()
+        if every < 1:
+            raise UserError(f"every must be at least 1, not {every}")
+        whole = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
+        session = self.session(n, seed=seed, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p)
+        while True:
+            target = min(whole.codes, (session.count // every + 1) * every)
+            sample = session.run(replace(whole, codes=target), started=started)
+            yield sample
+            if session.count < target or session.count >= whole.codes:  # stopped, or done
+                return
+
+    def refine(
+        self,
+        sample: Sample,
+        *,
+        codes: int | None = None,
+        fraction: float | None = None,
+        within: float | None = None,
+        stop: threading.Event | None = None,
+        progress: Progress | None = None,
+    ) -> Sample:
+        """Go on with a sample from where it stopped: the codes of one uninterrupted run."""
+        started = time.perf_counter()
+        budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
+        self._check_owner(sample.model, "the sample")
+        self._check_codes(sample.codes, "codes")
+        if budget.codes < (has := sample.codes.shape[1]):
+            raise UserError(f"the sample has {has} codes already; ask for {has} to {self.length} with --codes")
+        session = sample.session
+        if session is None or session.count != has:  # another request went on with it: rebuild the state from the codes
+            session = self._session(sample.rows, sample.seed, sample.settings, sample.codes)
+        return session.run(budget, started=started, progress=progress)
+
+    def load_session(self, path: str | Path) -> Session:
+        """A session that another process saved, to go on with."""
+        saved = read_session(path)
+        self._check_owner(saved.model, str(path))
+        self._check_codes(saved.codes, f"{path}: codes")
+        return self._session(saved.rows, saved.seed, saved.settings, saved.codes)
 
     def save(self, folder: str | Path) -> Path:
         """Write `config.json` and `model.safetensors` into a folder."""
@@ -132,18 +210,53 @@ class AnytimeModel(nn.Module):
         storage.write_json(folder / CONFIG, to_dict(self.config))
         return folder
 
-    def _blocks(self, n: int) -> Iterator[Int[Tensor, " rows"]]:
-        return iter(torch.arange(n, device=self.device).split(BLOCK))
+    def _session(self, rows: Int[Tensor, " n"], seed: int, settings: Settings, codes: Int[Tensor, "n given"]) -> Session:
+        self.eval()
+        engine = EagerEngine(self.prior, self.autoencoder.decode, self.device)
+        return Session(engine, self._paces, self.length, rows, seed, settings, codes, self.hash)
+
+    def _in_waves(
+        self,
+        n: int,
+        seed: int,
+        settings: Settings,
+        given: Int[Tensor, "n k"],
+        budget: Budget,
+        started: float,
+        progress: Progress | None,
+    ) -> Sample:
+        """More rows than memory should hold at once, one wave after the other; each gets its share of the time that is left."""
+        parts: list[Sample] = []
+        for rows in torch.arange(n).split(WAVE):
+            if parts and budget.stop is not None and budget.stop.is_set():
+                break
+            began = time.perf_counter()
+            within = budget.within
+            if within is not None:
+                within = max(1e-9, (within - (began - started)) * len(rows) / (n - int(rows[0])))
+            session = self._session(rows, seed, settings, given[rows])
+            parts.append(session.run(replace(budget, within=within), started=began, progress=progress))
+        # One code length for all: what a wave drew beyond the shortest is dropped.
+        count = min(part.codes.shape[1] for part in parts)
+        data = [p.data if p.codes.shape[1] == count else self.decode(p.codes[:, :count]).cpu() for p in parts]
+        codes, rows = (torch.cat(t) for t in ([p.codes[:, :count] for p in parts], [p.rows for p in parts]))
+        return Sample(torch.cat(data), codes, time.perf_counter() - started, seed, rows, settings, self.hash)
 
     def _prefix(self, prefix: Int[Tensor, "given k"] | None, n: int, count: int) -> Int[Tensor, "n k"]:
+        if n < 1:
+            raise UserError(f"-n must be at least 1, not {n}")
         if prefix is None:
-            return torch.empty(n, 0, dtype=torch.long, device=self.device)
+            return torch.empty(n, 0, dtype=torch.long)
         self._check_codes(prefix, "--prefix")
         if len(prefix) not in (1, n):
             raise UserError(f"a prefix must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
         if prefix.shape[1] > count:
             raise UserError(f"--prefix holds {prefix.shape[1]} codes, more than the {count} asked for; raise --codes")
-        return prefix.to(self.device, torch.long).expand(n, -1)
+        return prefix.cpu().long().expand(n, -1)
+
+    def _check_owner(self, other: str, what: str) -> None:
+        if other != self.hash:
+            raise UserError(f"{what} was drawn by another model ({other[:12]}…, this is {self.hash[:12]}…); load that one")
 
     def _check_codes(self, codes: Int[Tensor, "batch prefix"], what: str) -> None:
         if codes.ndim != 2 or codes.shape[1] > self.length:

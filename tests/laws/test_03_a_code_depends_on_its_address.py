@@ -10,18 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.model import AnytimeModel
+from anytime.model import BLOCK, AnytimeModel
 from anytime.priors.transformer import Transformer
+from anytime.sampling.budget import Budget
+from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings, gumbel, masked
-from anytime.sampling.sampler import BLOCK, sample_codes
+from anytime.sampling.session import Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
 
 def drawn(prior: Transformer, rows: Tensor, seed: int, settings: Settings) -> Tensor:
-    return sample_codes(
-        prior, rows, prior.length, seed=seed, settings=settings, prefix=torch.empty(len(rows), 0, dtype=torch.long)
-    )
+    """The codes of these rows, drawn together."""
+    engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
+    engine.block = len(rows)
+    empty = torch.empty(len(rows), 0, dtype=torch.long)
+    return Session(engine, {}, prior.length, rows, seed, settings, empty, "").run(Budget(codes=prior.length)).codes
 
 
 @torch.no_grad()
@@ -77,8 +81,7 @@ def test_blocks_behave_as_one(model: AnytimeModel) -> None:
     """No seam at row 512: rows behind it are drawn by their own numbers, with their own row of the prefix."""
     n = BLOCK + 60
     whole = model.sample(n, seed=9)
-    empty = torch.empty(n, 0, dtype=torch.long)
-    together = sample_codes(model.prior, torch.arange(n), model.length, seed=9, settings=Settings(), prefix=empty)
+    together = drawn(model.prior, torch.arange(n), 9, Settings())
     assert_equal_but_for_ties(model.prior, whole.codes, together, torch.arange(n), 9, Settings())
     assert not torch.equal(whole.codes[:60], whole.codes[BLOCK:])
     continued = model.sample(n, seed=9, prefix=whole.codes[:, :3])

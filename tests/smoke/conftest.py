@@ -51,19 +51,29 @@ class Launcher:
                 command, env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
             )
 
-    def kill_inside(self, stage: str, run: Path, *words: object, said: Path, after: int = 3, ranks: int = 1) -> dict[str, Any]:
-        """Start a command and kill it, with all its ranks, inside a stage; returns where its newest checkpoint stands."""
+    def kill_when(self, ready: Callable[[], bool], *words: object, said: Path, ranks: int = 1) -> bool:
+        """Start a command and kill it, with all its ranks, as soon as it is ready for it; False if it ended before."""
         process = self.start(*words, said=said, ranks=ranks)
         deadline = time.monotonic() + PATIENCE
         try:
-            while not _inside(newest(run), stage, after):
-                assert process.poll() is None, f"ended before it could be killed in {stage}: {said.read_text()[-2000:]}"
-                assert time.monotonic() < deadline
+            while process.poll() is None and not ready():
+                assert time.monotonic() < deadline, said.read_text()[-2000:]
                 time.sleep(0.002)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        assert process.returncode == -signal.SIGKILL
+        assert process.returncode in (0, -signal.SIGKILL), said.read_text()[-2000:]
+        return process.returncode != 0
+
+    @staticmethod
+    def steps(run: Path) -> int:
+        """How many steps of all stages the newest checkpoint holds."""
+        return int(newest(run).get("total_steps", 0))
+
+    def kill_inside(self, stage: str, run: Path, *words: object, said: Path, after: int = 3, ranks: int = 1) -> dict[str, Any]:
+        """Kill a command inside a stage, `after` some steps of it; returns where its newest checkpoint then stands."""
+        assert self.kill_when(lambda: _inside(newest(run), stage, after), *words, said=said, ranks=ranks)
         return newest(run)
 
 

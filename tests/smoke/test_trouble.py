@@ -20,6 +20,7 @@ import torch
 from anytime.errors import UserError
 from anytime.storage import read_tensors
 from anytime.training.log import Metrics
+from anytime.training.tasks import PriorTask
 
 Finished = Callable[[str], Path]
 CommandOf = Callable[[str, Path], tuple[str, ...]]
@@ -173,6 +174,13 @@ def test_a_loss_that_is_no_number_stops_the_run(
     before = {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
     assert here(*words).sentence == outcome.sentence
     assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == before
+
+
+def test_a_validation_loss_that_is_no_number_stops_the_run(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PriorTask, "validate", lambda task: {"loss": float("nan")})
+    sentence = here(*SMOKE, "--out", tmp_path / "run").sentence
+    assert "the loss became NaN or infinite at step 7 of the prior stage" in sentence
+    assert not (tmp_path / "run" / "model").exists()
 
 
 @contextmanager

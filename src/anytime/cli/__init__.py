@@ -24,6 +24,8 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
+    # Threads that spin while they wait bring a shared machine to its knees; read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     status = _status(sys.argv[1:] if argv is None else argv)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # One of several ranks: gloo's threads may hang or abort at the interpreter's own exit, and the others wait for us.

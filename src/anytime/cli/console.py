@@ -58,3 +58,34 @@ class TrainingConsole:
             self.console.print(text, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+class SamplingConsole:
+    """Codes done, time used and time left, for drawing that takes longer than a moment."""
+
+    PATIENCE = 1.0  # seconds before anything is shown
+
+    def __init__(self, codes: int, within: float | None) -> None:
+        self.codes, self.within = codes, within
+        columns = (TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[text]}"))
+        self.console = Console(stderr=True)
+        self.bars = Progress(*columns, console=self.console, transient=True)
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> SamplingConsole:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self.bars.stop()
+
+    def progress(self, codes: int, used: float) -> None:
+        if used < self.PATIENCE or not self.console.is_terminal:
+            return
+        if self._bar is None:
+            self._bar = self.bars.add_task("", total=self.codes, text="")
+            self.bars.start()
+        left = used / codes * (self.codes - codes)
+        left = left if self.within is None else min(left, max(0.0, self.within - used))
+        text = f"{codes} of {self.codes} codes  {used:.1f} s used  {left:.1f} s left  Ctrl-C stops here and keeps the sample"
+        self.bars.update(self._bar, completed=codes, text=text)

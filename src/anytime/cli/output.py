@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from anytime.config import from_dict
 from anytime.data.pictures import grid, write_gif, write_png
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
+from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
 from anytime.storage import write_json, write_whole
 
@@ -69,6 +73,22 @@ def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
         model=np.array(sample.model),
     )
     return buffer.getvalue()
+
+
+def read_sample(path: Path) -> Sample:
+    """A sample from an .npz file that `anytime sample` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            settings = from_dict(Settings, json.loads(str(file["settings"])), f"{path}: settings")
+            data, codes, rows = (torch.from_numpy(file[name]) for name in ("data", "codes", "rows"))
+            sample = Sample(data, codes, float(file["seconds"]), int(file["seed"]), rows, settings, str(file["model"]))
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"--refine {path} is no .npz file of samples ({error}); make one with --out FILE.npz") from None
+    if sample.codes.ndim != 2 or not len(sample.data) == len(sample.codes) == len(sample.rows):
+        raise UserError(f"--refine {path} holds rows that do not belong together; make it again with --out FILE.npz")
+    return sample
 
 
 def _write_folder(folder: Path, sample: Sample) -> None:

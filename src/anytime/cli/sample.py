@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from anytime.cli.arguments import Common
+from anytime.cli.duration import seconds
 from anytime.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from anytime.model import AnytimeModel
+    from anytime.sampling.sampler import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +35,8 @@ class Arguments(Common):
     """Draw so many codes of each; all by default."""
     fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
     """Draw this share of the codes, above 0 and at most 1."""
+    within: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
+    """Draw as many codes as fit into this time, decoding included: 50ms, 2s or plain seconds."""
     prefix: Annotated[str | None, tyro.conf.arg(metavar="CODES")] = None
     """Begin every sample with these codes, such as 3,17: more like this."""
     temperature: float = 1.0
@@ -33,6 +45,10 @@ class Arguments(Common):
     """Draw among the K likeliest codes only."""
     top_p: Annotated[float | None, tyro.conf.arg(metavar="P")] = None
     """Draw among the likeliest codes that hold this share of the probability."""
+    refine: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Go on with the samples of an .npz file from where they stopped."""
+    pick: Annotated[str | None, tyro.conf.arg(metavar="ROWS")] = None
+    """With --refine, only these rows, such as 3,17."""
     seed: int = 0
     """Same seed, same codes."""
     out: Path = Path("samples.png")
@@ -45,30 +61,84 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     if not 0 <= arguments.seed < 1 << 63:
         raise UserError(f"--seed must be between 0 and 2^63 - 1, not {arguments.seed}")
+    if arguments.pick is not None and arguments.refine is None:
+        raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device)
-    sample = model.sample(
-        arguments.n,
-        seed=arguments.seed,
-        codes=arguments.codes,
-        fraction=arguments.fraction,
-        prefix=_prefix(arguments.prefix),
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-    )
+    with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sample = _drawn(arguments, model, stop)
     write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
-    print(f"{arguments.n} samples of {count} of {model.length} codes in {sample.seconds:.3f} s: {arguments.out}")
+    for warning in said:
+        print(f"note: --within of {warning.message}")
+    reason = ", stopped by Ctrl-C" if stop.is_set() else ""
+    print(f"{len(sample.rows)} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
         "out": str(arguments.out),
-        "n": arguments.n,
+        "n": len(sample.rows),
         "codes": count,
         "length": model.length,
         "seconds": sample.seconds,
-        "seed": arguments.seed,
+        "stopped": stop.is_set(),
+        "seed": sample.seed,
         "model": sample.model,
     }
+
+
+def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> Sample:
+    from anytime.cli.console import SamplingConsole
+    from anytime.cli.output import read_sample
+    from anytime.sampling.budget import code_count
+
+    within = None if arguments.within is None else seconds(arguments.within, "--within")
+    budget: dict[str, Any] = {"codes": arguments.codes, "fraction": arguments.fraction, "within": within, "stop": stop}
+    with SamplingConsole(code_count(model.length, arguments.codes, arguments.fraction), within) as console:
+        if arguments.refine is not None:
+            draft = read_sample(arguments.refine)
+            if arguments.pick is not None:
+                draft = draft.pick(_numbers(arguments.pick, "--pick"))
+            return model.refine(draft, **budget, progress=console.progress)
+        return model.sample(
+            arguments.n,
+            seed=arguments.seed,
+            **budget,
+            prefix=_prefix(arguments.prefix),
+            temperature=arguments.temperature,
+            top_k=arguments.top_k,
+            top_p=arguments.top_p,
+            progress=console.progress,
+        )
+
+
+@contextmanager
+def stopped_by_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one aborts."""
+    stop = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield stop
+        return
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _numbers(text: str, flag: str) -> list[int]:
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or max(map(abs, numbers)) >= 1 << 63:  # more than a tensor holds
+        raise UserError(f"{flag} {text!r} must be whole numbers with commas between, such as 3,17")
+    return numbers
 
 
 def _prefix(text: str | None) -> Tensor | None:
@@ -76,7 +146,4 @@ def _prefix(text: str | None) -> Tensor | None:
         return None
     import torch
 
-    try:
-        return torch.tensor([[int(code) for code in text.split(",")]])
-    except ValueError:
-        raise UserError(f"--prefix {text!r} must be codes with commas between, such as 3,17") from None
+    return torch.tensor([_numbers(text, "--prefix")])

@@ -1,8 +1,20 @@
-"""How many codes a request may spend."""
+"""How long a request may go on: by code count, by deadline, by interruption, or whichever comes first."""
 
 from __future__ import annotations
 
+import math
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
 from anytime.errors import UserError
+
+LONGEST = 1e6
+"""Seconds: a deadline further away is a mistake in units."""
+
+
+class DeadlineWarning(UserWarning):
+    """A deadline was shorter than one step and one decode; the sample has one code and is late."""
 
 
 def code_count(length: int, codes: int | None = None, fraction: float | None = None) -> int:
@@ -22,3 +34,69 @@ def code_count(length: int, codes: int | None = None, fraction: float | None = N
     if not 1 <= codes <= length:
         raise UserError(f"--codes must be between 1 and {length}, the model's length, not {codes}")
     return codes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a request may spend. At least one code is always drawn."""
+
+    codes: int
+    """Stop after so many codes."""
+    within: float | None = None
+    """Seconds from the call to the finished, decoded sample."""
+    stop: threading.Event | None = None
+    """Stop as soon as this is set, from any thread."""
+
+    def __post_init__(self) -> None:
+        if self.within is not None and not 0 < self.within <= LONGEST:  # NaN is refused too
+            raise UserError(f"--within must be above 0 and at most {LONGEST:.0f} seconds, not {self.within}")
+
+
+WINDOW = 64  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
+CAUTION = 0.95  # quantile of the remembered times that the next one is taken to cost
+
+
+@dataclass
+class Pace:
+    """How long a step and a decode take, learned while they happen; one for each engine, device and batch size."""
+
+    steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    decodes: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def known(self) -> bool:
+        """Whether both have been seen; before that no promise can be kept."""
+        return bool(self.steps) and bool(self.decodes)
+
+    @property
+    def step(self) -> float:
+        return _cautious(self.steps)
+
+    @property
+    def decode(self) -> float:
+        return _cautious(self.decodes)
+
+
+def _cautious(times: deque[float]) -> float:
+    """A high quantile of what was seen.
+
+    >>> _cautious(deque([1.0, 1.0, 3.0]))
+    3.0
+    """
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, math.floor(CAUTION * len(ordered)))]
+
+
+def may_go_on(budget: Budget, pace: Pace, drawn: int, elapsed: float) -> bool:
+    """Whether another step fits: the rule by which every request stops.
+
+    A step is begun only if it and the decode are expected to end in time, so a request is late by at most what that one step
+    and that one decode take beyond expectation.
+    """
+    if drawn >= budget.codes:
+        return False
+    if drawn < 1:
+        return True
+    if budget.stop is not None and budget.stop.is_set():
+        return False
+    return budget.within is None or elapsed + pace.step + pace.decode <= budget.within

@@ -1,24 +1,24 @@
-"""Ancestral sampling of codes, row by row reproducible, and the sample it gives."""
+"""The sample: what every request gives, whatever its budget was."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anytime.priors.prior import Prior
-from anytime.sampling.noise import Settings, draw
+from anytime.errors import UserError
+from anytime.sampling.noise import Settings
 
-BLOCK = 512
-"""Rows sampled at a time: fixed and aligned to row numbers, so that the bytes of bulk work never depend on its division."""
+if TYPE_CHECKING:
+    from anytime.sampling.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A complete sample, whatever the budget was."""
+    """A complete sample."""
 
     data: Tensor  # float32 in the data's range, the shape of n examples
     codes: Tensor  # [n, codes drawn], int64
@@ -27,29 +27,23 @@ class Sample:
     rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on its neighbours
     settings: Settings
     model: str  # hash of the model that drew it
+    session: Session | None = field(default=None, repr=False, compare=False)  # where to go on from, if it is still there
 
     def uint8(self) -> Tensor:
         """The pictures as bytes."""
         return (self.data * 255).round().clamp(0, 255).to(torch.uint8)
 
+    def pick(self, rows: list[int]) -> Sample:
+        """The samples of these row numbers, which keep their numbers."""
+        places = {int(row): place for place, row in enumerate(self.rows)}
+        for row in rows:
+            if row not in places:
+                raise UserError(f"--pick {row} is not among the {len(places)} rows of the draft ({_span(self.rows)})")
+        chosen = torch.tensor([places[row] for row in rows], dtype=torch.long)
+        return replace(self, data=self.data[chosen], codes=self.codes[chosen], rows=self.rows[chosen], session=None)
 
-@torch.no_grad()
-def sample_codes(
-    prior: Prior[Any],
-    rows: Int[Tensor, " batch"],
-    count: int,
-    *,
-    seed: int,
-    settings: Settings,
-    prefix: Int[Tensor, "batch given"],
-) -> Int[Tensor, "batch count"]:
-    """The first `count` codes of each row: the prefix, then one draw after another."""
-    codes = torch.empty(len(rows), count, dtype=torch.long, device=rows.device)
-    given = min(prefix.shape[1], count)
-    codes[:, :given] = prefix[:, :given]
-    state = prior.start(len(rows))
-    for position in range(count):
-        logits, state = prior.step(codes[:, position - 1] if position else None, state)
-        if position >= given:
-            codes[:, position] = draw(logits, settings, seed, rows, position)
-    return codes
+
+def _span(rows: Int[Tensor, " n"]) -> str:
+    numbers = rows.tolist()
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:20]))

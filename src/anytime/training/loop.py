@@ -6,6 +6,7 @@ So a run that was killed and resumed computes what an uninterrupted one would ha
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,10 +100,14 @@ class Watch:
 
     def check(self) -> None:
         if (step := int(self.first_bad)) < torch.iinfo(torch.int64).max:
-            raise UserError(
-                f"the loss became NaN or infinite at step {step} of the {self.stage} stage; the last good checkpoint is kept, "
-                f"lower the rate with --set {self.stage}.rate=… and another --out"
-            )
+            raise _diverged(self.stage, step)
+
+
+def _diverged(stage: str, step: int) -> UserError:
+    return UserError(
+        f"the loss became NaN or infinite at step {step} of the {stage} stage; the last good checkpoint is kept, "
+        f"lower the rate with --set {stage}.rate=… and another --out"
+    )
 
 
 def _means(task: Task, running: Tensor, steps: int) -> Numbers:
@@ -117,6 +122,8 @@ def _validated(task: Task, compute: Compute) -> Numbers:
 
 def _keep_best(task: Task, state: StageState, validation: Numbers) -> None:
     loss = next(iter(validation.values()))
+    if not math.isfinite(loss):  # kept as the best it would never be beaten
+        raise _diverged(task.name, state.step - 1)
     if state.best_loss is None or loss < state.best_loss:
         state.best_loss = loss
         state.best = {name: tensor.detach().clone() for name, tensor in task.module.state_dict().items()}

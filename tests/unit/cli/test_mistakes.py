@@ -108,7 +108,7 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("--out /proc/x.npz", ["/proc/x.npz", "cannot be written"]),
         ("--out /proc/none", ["/proc/none", "cannot be written"]),
         (f"--out {'x' * 300}.png", ["--out", "cannot be written"]),
-        ("--within 50ms", ["--within"]),
+        ("--colour blue", ["--colour"]),
     ],
 )
 def test_in_a_request_for_samples(refused: Refused, model: Path, words: str, named: list[str]) -> None:

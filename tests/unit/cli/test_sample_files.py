@@ -45,7 +45,8 @@ def test_arrays_have_the_names_and_values_of_a_sample(command: Command, model: P
         3, seed=7, codes=5, temperature=0.5, top_k=9, top_p=0.75, prefix=torch.tensor([[3, 1]])
     )  # fmt: skip
     with np.load(tmp_path / "deep" / "x.npz", allow_pickle=False) as arrays:
-        assert set(arrays) == {field.name for field in fields(Sample)}
+        assert set(arrays) == {"data", "codes", "seconds", "seed", "rows", "settings", "model"}
+        assert set(arrays) <= {field.name for field in fields(Sample)}
         assert arrays["data"].dtype == np.float32
         np.testing.assert_array_equal(arrays["data"], expected.data.numpy())
         np.testing.assert_array_equal(arrays["codes"], expected.codes.numpy())
@@ -114,7 +115,7 @@ def test_json_is_the_last_line(command: Command, model: Path) -> None:
     document = json.loads(outcome.out.splitlines()[-1])
     assert document.pop("seconds") > 0
     hashed = load(model).hash
-    assert document == {"out": "x.png", "n": 2, "codes": 3, "length": 8, "seed": 5, "model": hashed}
+    assert document.items() >= {"out": "x.png", "n": 2, "codes": 3, "length": 8, "seed": 5, "model": hashed}.items()
 
 
 def test_an_old_file_is_replaced_whole(command: Command, model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Law 9. `within=` is kept: with a fake clock exactly (late by at most one step and one decode), with a real one at p99.
+
+The real clock is in tests/smoke; here time passes only where a step or a decode takes some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from anytime.model import AnytimeModel
+from anytime.sampling.budget import Budget, DeadlineWarning, Pace
+from anytime.sampling.noise import Settings
+from anytime.sampling.session import Session
+
+LENGTH = 50
+
+
+@dataclass
+class FakeEngine:
+    """Steps and decodes that take the time they are told to, on a clock of their own."""
+
+    step_costs: list[float]  # taken in turn, the last one for ever
+    decode_cost: float
+    now: float = 100.0
+    steps: int = 0
+    name: str = "fake"
+    block: int = 8
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def clock(self) -> float:
+        return self.now
+
+    def start(self, batch: int) -> None:
+        return None
+
+    def step(
+        self, codes: Tensor | None, state: None, rows: Tensor, position: int, seed: int, settings: Settings
+    ) -> tuple[Tensor, None]:
+        self.now += self.step_costs[min(self.steps, len(self.step_costs) - 1)]
+        self.steps += 1
+        return torch.zeros_like(rows), None
+
+    def decode(self, codes: Tensor) -> Tensor:
+        self.now += self.decode_cost
+        return codes.float()
+
+    def wait(self) -> None:
+        pass
+
+
+def spent(engine: FakeEngine, within: float, pace: Pace | None = None) -> tuple[int, float]:
+    """Codes and seconds of one request."""
+    paces = {} if pace is None else {(engine.name, 4): pace}
+    session = Session(engine, paces, LENGTH, torch.arange(4), 0, Settings(), torch.empty(4, 0, dtype=torch.long), "")
+    sample = session.run(Budget(codes=LENGTH, within=float(within)), clock=engine.clock)
+    return sample.codes.shape[1], sample.seconds
+
+
+def warm(step: float, decode: float) -> Pace:
+    pace = Pace()
+    pace.steps.extend([float(step)] * 10)
+    pace.decodes.extend([float(decode)] * 10)
+    return pace
+
+
+@given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
+def test_with_steady_costs_the_time_is_used_to_the_last_step_and_never_exceeded(step: int, decode: int, within: int) -> None:
+    """Whole numbers, so that sums are exact: k codes fit if k steps and a decode do."""
+    fits = min(LENGTH, (within - decode) // step)
+    if fits < 1:
+        with pytest.warns(DeadlineWarning, match="one code"):
+            assert spent(FakeEngine([step], decode), within, warm(step, decode)) == (1, step + decode)
+    else:
+        assert spent(FakeEngine([step], decode), within, warm(step, decode)) == (fits, fits * step + decode)
+
+
+@given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
+def test_a_cold_start_spends_one_decode_to_learn_and_keeps_the_deadline(step: int, decode: int, within: int) -> None:
+    fits = (within - 2 * decode) // step
+    if fits < 1:
+        return
+    assert spent(FakeEngine([step], decode), within) == (min(LENGTH, fits), min(LENGTH, fits) * step + 2 * decode)
+
+
+@given(
+    costs=st.lists(st.integers(1, 30), min_size=1, max_size=60),
+    decode=st.integers(0, 30),
+    within=st.integers(1, 900),
+)
+def test_with_any_costs_it_is_late_by_at_most_one_step_and_one_decode(costs: list[int], decode: int, within: int) -> None:
+    """Steps that jump about cannot be foreseen; what was begun in good faith is all that may overrun."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeadlineWarning)
+        codes, seconds = spent(FakeEngine([float(c) for c in costs], decode), within, warm(1, decode))
+    assert seconds <= max(within, 0) + max(costs) + decode
+    if codes > 1:
+        assert seconds - max(costs) - decode <= within
+
+
+def test_more_time_never_gives_fewer_codes() -> None:
+    counts = [spent(FakeEngine([3.0], 5.0), within, warm(3.0, 5.0))[0] for within in range(8, 200)]
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-1] == LENGTH
+
+
+def test_a_stall_that_was_seen_is_reckoned_with() -> None:
+    """A pace that has met slow steps reserves for one; a steady one does not."""
+    uneasy = Pace()
+    uneasy.steps.extend([1.0] * 8 + [9.0] * 2)
+    uneasy.decodes.extend([1.0] * 10)
+    assert spent(FakeEngine([1.0], 1.0), 30, uneasy)[0] < spent(FakeEngine([1.0], 1.0), 30, warm(1.0, 1.0))[0]
+
+
+def test_budgets_combine(model: AnytimeModel) -> None:
+    assert model.sample(2, codes=3, within=60.0).codes.shape == (2, 3)
+    full = model.sample(2)
+    with pytest.warns(DeadlineWarning):
+        hurried = model.sample(2, codes=3, within=1e-7)
+    assert hurried.codes.shape == (2, 1)
+    assert torch.equal(hurried.codes, full.codes[:, :1])
+    assert hurried.data.shape == full.data.shape

@@ -1,0 +1,178 @@
+"""Sessions on a prior whose logits are all equal, with a clock that moves when told to."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from anytime.errors import UserError
+from anytime.sampling.budget import Budget, Pace
+from anytime.sampling.engine import EagerEngine
+from anytime.sampling.noise import Settings, draw
+from anytime.sampling.sampler import Sample
+from anytime.sampling.session import Session, read_session
+
+
+@dataclass
+class FakePrior:
+    """Logits that are all equal, and a record of what it was told. The state is the number of steps."""
+
+    length: int = 6
+    codebook_size: int = 9
+    told: list[Tensor | None] = field(default_factory=list)
+
+    def __call__(self, codes: Tensor) -> Tensor:
+        return torch.zeros(*codes.shape, self.codebook_size)
+
+    def start(self, batch: int) -> tuple[int, int]:
+        return batch, 0
+
+    def step(self, codes: Tensor | None, state: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+        batch, done = state
+        assert done < self.length
+        self.told.append(None if codes is None else codes.clone())
+        return torch.zeros(batch, self.codebook_size), (batch, done + 1)
+
+
+def session_of(prior: FakePrior, rows: Tensor, prefix: Tensor | None = None, seed: int = 0) -> Session:
+    prefix = torch.empty(len(rows), 0, dtype=torch.long) if prefix is None else prefix
+    engine = EagerEngine(prior, lambda codes: codes.float(), torch.device("cpu"))
+    return Session(engine, {}, prior.length, rows, seed, Settings(), prefix, "a model")
+
+
+def sampled(prior: FakePrior, rows: Tensor, count: int, prefix: Tensor | None = None, seed: int = 0) -> Tensor:
+    return session_of(prior, rows, prefix, seed).run(Budget(codes=count)).codes
+
+
+def test_codes_are_the_noise_of_their_address() -> None:
+    rows = torch.tensor([3, 0, 511, 7])
+    codes = sampled(FakePrior(), rows, 6, seed=5)
+    for position in range(6):
+        assert torch.equal(codes[:, position], draw(torch.zeros(4, 9), Settings(), 5, rows, position))
+
+
+def test_the_prior_is_told_nothing_first_and_then_every_code_in_order() -> None:
+    prior = FakePrior()
+    codes = sampled(prior, torch.arange(4), 6)
+    assert prior.told[0] is None
+    assert torch.equal(torch.stack([told for told in prior.told[1:] if told is not None], 1), codes[:, :5])
+
+
+def test_no_step_is_spent_beyond_the_budget() -> None:
+    prior = FakePrior()
+    assert sampled(prior, torch.arange(4), 2).shape == (4, 2)
+    assert len(prior.told) == 2
+
+
+def test_the_prefix_is_taken_over_and_told() -> None:
+    prior, prefix = FakePrior(), torch.tensor([[8, 7, 6], [0, 1, 2]])
+    codes = sampled(prior, torch.arange(2), 5, prefix)
+    assert torch.equal(codes[:, :3], prefix)
+    told = torch.stack([told for told in prior.told[1:] if told is not None], 1)
+    assert torch.equal(told, codes[:, :4])
+    assert torch.equal(codes[:, 3:], sampled(FakePrior(), torch.arange(2), 5)[:, 3:]), "the noise is that of the position"
+
+
+def test_a_prefix_as_long_as_the_budget_leaves_nothing_to_draw() -> None:
+    prefix = torch.tensor([[8, 7, 6]])
+    assert torch.equal(sampled(FakePrior(), torch.arange(1), 3, prefix), prefix)
+
+
+def test_equal_logits_give_equal_shares() -> None:
+    codes = sampled(FakePrior(), torch.arange(2_000), 6)
+    for position in range(6):
+        counts = torch.bincount(codes[:, position], minlength=9).double()
+        expected = 2_000 / 9
+        assert ((counts - expected) ** 2 / expected).sum() < 8 + 5 * 4
+    assert abs(torch.corrcoef(codes.double().T) - torch.eye(6)).max() < 5 / 2_000**0.5
+
+
+def test_the_block_is_a_constant_of_the_format() -> None:
+    assert EagerEngine.block == 512, "another block size would change the bytes of bulk samples"
+
+
+def test_a_stop_that_is_set_gives_one_code() -> None:
+    stop = threading.Event()
+    stop.set()
+    sample = session_of(FakePrior(), torch.arange(3)).run(Budget(codes=6, stop=stop))
+    assert sample.codes.shape == (3, 1)
+    assert sample.data.shape == (3, 1)
+
+
+def test_a_stop_between_steps_ends_there() -> None:
+    stop = threading.Event()
+
+    def watch(codes: int, seconds: float) -> None:
+        if codes == 4:
+            stop.set()
+
+    sample = session_of(FakePrior(), torch.arange(3)).run(Budget(codes=6, stop=stop), progress=watch)
+    assert sample.codes.shape == (3, 4)
+
+
+def test_a_session_goes_on_where_it_stopped_without_feeding_anything_twice() -> None:
+    prior = FakePrior()
+    session = session_of(prior, torch.arange(4))
+    first, second = session.run(Budget(codes=2)), session.run(Budget(codes=6))
+    assert torch.equal(second.codes[:, :2], first.codes)
+    assert torch.equal(second.codes, sampled(FakePrior(), torch.arange(4), 6))
+    assert len(prior.told) == 6
+    assert first.session is session
+    assert second.session is None, "nothing is left to refine"
+
+
+def test_several_blocks_hold_no_cache_for_later() -> None:
+    session = session_of(FakePrior(), torch.arange(EagerEngine.block + 1))
+    assert session.run(Budget(codes=2)).session is None
+
+
+def test_a_saved_session_goes_on_elsewhere(tmp_path: Path) -> None:
+    session = session_of(FakePrior(), torch.tensor([5, 2]), seed=11)
+    session.run(Budget(codes=3))
+    session.save(tmp_path / "s.safetensors")
+    saved = read_session(tmp_path / "s.safetensors")
+    assert (saved.seed, saved.settings, saved.model) == (11, Settings(), "a model")
+    again = session_of(FakePrior(), saved.rows, saved.codes, saved.seed).run(Budget(codes=6))
+    assert torch.equal(again.codes, sampled(FakePrior(), torch.tensor([5, 2]), 6, seed=11))
+
+
+def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
+    from anytime.storage import write_tensors
+
+    session_of(FakePrior(), torch.arange(2)).save(path := tmp_path / "s.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match="cut short"):
+        read_session(path)
+    write_tensors(path, {"codes": torch.zeros(1)}, {"kind": "session 0"})
+    with pytest.raises(UserError, match="session 0"):
+        read_session(path)
+
+
+def test_pace_is_shared_by_requests_of_one_size() -> None:
+    paces: dict[tuple[str, int], Pace] = {}
+    engine = EagerEngine(FakePrior(), lambda codes: codes.float(), torch.device("cpu"))
+    empty = torch.empty(2, 0, dtype=torch.long)
+    for _ in range(2):
+        Session(engine, paces, 6, torch.arange(2), 0, Settings(), empty, "").run(Budget(codes=3, within=100.0))
+    ((key, pace),) = paces.items()
+    assert key == ("eager", 2)
+    assert len(pace.steps) == 6
+    assert len(pace.decodes) == 3, "one extra, to know what it takes"
+
+
+def test_picked_rows_keep_their_numbers() -> None:
+    sample = session_of(FakePrior(), torch.arange(6)).run(Budget(codes=2))
+    picked = sample.pick([4, 1])
+    assert picked.rows.tolist() == [4, 1]
+    assert torch.equal(picked.codes, sample.codes[[4, 1]])
+    assert picked.pick([1]).rows.tolist() == [1]
+    with pytest.raises(UserError, match=r"--pick 6 is not among the 6 rows of the draft \(0 to 5\)"):
+        sample.pick([6])
+    with pytest.raises(UserError, match="4, 1"):
+        picked.pick([0])
+    assert isinstance(picked, Sample)
