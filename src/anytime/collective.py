@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.nn.functional import all_reduce
 
 
 def ranks() -> int:
@@ -30,5 +32,17 @@ def total_with_gradient(value: Tensor) -> Tensor:
     """The sum of `value` over all ranks; the gradient is summed over the ranks on its way back."""
     if ranks() == 1:
         return value
-    summed: Tensor = all_reduce(value)
+    summed: Tensor = _Total.apply(value)  # type: ignore[no-untyped-call]
     return summed
+
+
+class _Total(torch.autograd.Function):
+    """What torch.distributed.nn.functional.all_reduce does, which torch 2.13 deprecates."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return total(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return total(gradient)

@@ -56,12 +56,21 @@ def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Modu
             yield nn.ReLU()
 
 
+def _biases(layers: int) -> list[bool]:
+    """Which convolutions have a bias: the last alone. The batch norm behind the others would take it away again.
+
+    Its gradient would be rounding noise, which Adam turns into full steps: two processes would drift from one.
+    """
+    return [False] * (layers - 1) + [True]
+
+
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
     """Picture to feature map; `channels` runs from the picture's to the map's."""
     pairs = list(pairwise(channels))
     layers: list[nn.Module] = [
-        nn.Conv2d(i, o, k, s, PADDING) for (i, o), k, s in zip(pairs, kernels, strides, strict=True)
-    ]  # fmt: skip
+        nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
+        for (i, o), k, s, has_bias in zip(pairs, kernels, strides, _biases(len(pairs)), strict=True)
+    ]
     return nn.Sequential(*_stack(layers, channels[1:-1]))
 
 
@@ -70,7 +79,8 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     back = channels[::-1]
     pairs = list(pairwise(back))
     layers: list[nn.Module] = [
-        nn.ConvTranspose2d(i, o, k, s, PADDING) for (i, o), k, s in zip(pairs, kernels[::-1], strides[::-1], strict=True)
+        nn.ConvTranspose2d(i, o, k, s, PADDING, bias=has_bias)
+        for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], _biases(len(pairs)), strict=True)
     ]
     return nn.Sequential(*_stack(layers, back[1:-1]), nn.Sigmoid())
 

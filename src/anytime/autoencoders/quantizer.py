@@ -111,15 +111,19 @@ class Quantizer(nn.Module):
 
     def _restart(self, flat: Float[Tensor, "n dim"], kept: Bool[Tensor, " n"], seed: int, step: int) -> None:
         """Put dead entries onto latents of this batch, each onto its own; those that find none wait."""
-        order = randomness.permutation(len(flat), seed, step).to(flat.device)
-        order = order[torch.argsort((~kept[order]).to(torch.int8), stable=True)]  # survivors first, in random order
+        # Rows are numbered over the global batch, so that it does not matter how many ranks share it.
+        rows, first = len(flat), len(flat) * collective.rank()
+        survives = torch.zeros(rows * collective.ranks(), dtype=torch.int32, device=flat.device)
+        survives[first : first + rows] = kept.to(torch.int32)
+        survives = collective.total(survives)
+        order = randomness.permutation(len(survives), seed, step).to(flat.device)
+        order = order[torch.argsort(survives[order], descending=True, stable=True)]  # survivors first, in random order
         dead = self.count < self.DEAD
         place = dead.cumsum(0) - 1  # a dead entry's number among the dead
-        chosen, found = flat[order[place.clamp(0, len(flat) - 1)]], kept.sum()
-        if collective.ranks() > 1:  # all follow rank 0
-            first = collective.rank() == 0
-            chosen, found = (collective.total(t if first else torch.zeros_like(t)) for t in (chosen, found))
-        revived = dead & (place < found)
+        taken = order[place.clamp(0, len(order) - 1)] - first
+        own = (taken >= 0) & (taken < rows)
+        chosen = collective.total(torch.where(own[:, None], flat[taken.clamp(0, rows - 1)], 0))
+        revived = dead & (place < survives.sum())
         self.mean_sum.copy_(torch.where(revived[:, None], chosen, self.mean_sum))
         self.count.copy_(torch.where(revived, torch.ones_like(self.count), self.count))
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from anytime.cli.arguments import Common
+from anytime.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,4 +43,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
         facts["check"] = check_model(model)
     for name, value in facts.items():
         print(f"{name:<14} {value}")
+    if broken := [law for law, kept in facts.get("check", {}).items() if not kept]:
+        raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts

@@ -121,9 +121,16 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def record(path: Path, device: torch.device, dataset: Dataset, command: str) -> None:
-    """Add this start to environment.json: versions, hardware, commit, command and data."""
+    """Add this start to environment.json: versions, hardware, commit, command and data; other data than before is refused."""
     starts = read_json(path)["starts"] if path.exists() else []
-    starts.append({**environment(device), "command": command, "data": dataset.source, "examples": len(dataset.train)})
+    # A few examples tell sets apart; hashing all of them would cost seconds.
+    few = storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
+    if starts and starts[-1]["data_digest"] != few:
+        raise UserError(
+            f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another --out"
+        )
+    facts = {"command": command, "data": dataset.source, "data_digest": few, "examples": len(dataset.train)}
+    starts.append({**environment(device), **facts})
     storage.write_json(path, {"starts": starts})
 
 

@@ -77,7 +77,8 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
             validation = _validated(task, compute)
             _keep_best(task, state, validation)
             epoch = state.step // task.steps_per_epoch
-            hooks.epoch(epoch, state.step, _means(task, running, done_in_epoch), validation, time.monotonic() - epoch_started)
+            train = _means(task, collective.total(running) / collective.ranks(), done_in_epoch)
+            hooks.epoch(epoch, state.step, train, validation, time.monotonic() - epoch_started)
             running.zero_()
             epoch_started = time.monotonic()
         if hooks.checkpoint_due():

@@ -50,11 +50,13 @@ def test_layers_in_order() -> None:
 
 def test_weights_start_at_xavier_and_biases_at_zero() -> None:
     torch.manual_seed(0)
-    convolution = image.encoder([1, 64, 32], (4, 4), (2, 2))[0]
-    assert isinstance(convolution, nn.Conv2d) and convolution.bias is not None
+    network = image.encoder([1, 64, 32], (4, 4), (2, 2))
+    first, last = network[0], network[-1]
+    assert isinstance(first, nn.Conv2d) and isinstance(last, nn.Conv2d)
     bound = (6 / (1 * 16 + 64 * 16)) ** 0.5
-    assert 0.95 * bound < convolution.weight.abs().max() <= bound
-    assert (convolution.bias == 0).all()
+    assert 0.95 * bound < first.weight.abs().max() <= bound
+    assert first.bias is None, "the batch norm behind it has one"
+    assert last.bias is not None and (last.bias == 0).all()
 
 
 def pair() -> tuple[image.BatchNorm2d, nn.BatchNorm2d]:

@@ -86,8 +86,8 @@ def test_a_broken_model_fails_its_check(command: Command, model: Path, tmp_path:
     with torch.no_grad():
         broken.prior.blocks[0].up.bias[0] = torch.nan
     broken.save(tmp_path / "broken")
-    outcome = command("info", tmp_path / "broken", "--check", "--json")
-    assert json.loads(outcome.out.splitlines()[-1])["check"]["all weights are finite"] is False
+    outcome = command("info", tmp_path / "broken", "--check")
+    assert "all weights are finite" in outcome.sentence
 
 
 def test_the_known_sets(command: Command) -> None:
