@@ -21,8 +21,9 @@ from anytime.storage import read_tensors
 CLOSE = 1e-4
 SETTINGS = {
     # Dropout masks are drawn per rank. The decay makes entries die within a few steps, so that restarts are tried too.
-    "paper": ["model.prior.dropout=0", "pretrain.epochs=3"],
-    "best": ["model.prior.dropout=0", "pretrain.epochs=3", "model.autoencoder.quantizer.decay=0.6"],
+    # Several epochs, so that a busy machine has time to kill the run inside them.
+    "paper": ["model.prior.dropout=0", "ordered.epochs=5"],
+    "best": ["model.prior.dropout=0", "ordered.epochs=5", "model.autoencoder.quantizer.decay=0.6"],
 }
 
 
@@ -50,19 +51,14 @@ def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: A
     words = ("train", "digits", "--scale", "smoke", "--recipe", recipe, "--out", run, *assignments)
     at = launcher.kill_inside("ordered", run, *words, said=tmp_path / "said.txt", after=3, ranks=2)
     assert at["stage"] == "ordered"
-    assert 0 < at["step"] < 16
+    assert 0 < at["step"] < 40
     first, second = on_two_ranks(launcher, tmp_path / "states", "train", run, recipe, *SETTINGS[recipe])
     assert furthest(first, second) == (0, max(first))
     assert furthest(first, read_tensors(run / "model" / "model.safetensors")[0])[0] == 0
     starts = json.loads((run / "environment.json").read_text())["starts"]
     assert [start["ranks"] for start in starts] == [2, 2]
     epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
-    assert epochs == [
-        ("pretrain", 1),
-        ("pretrain", 2),
-        ("pretrain", 3),
-        *((s, e) for s in ("ordered", "prior") for e in (1, 2)),
-    ]
+    assert epochs == [(s, e + 1) for s, n in (("pretrain", 2), ("ordered", 5), ("prior", 2)) for e in range(n)]
 
     alone = rank.trained(tmp_path / "one", recipe, SETTINGS[recipe])  # type: ignore[arg-type]
     difference, name = furthest(first, alone)

@@ -87,7 +87,8 @@ def test_a_broken_model_fails_its_check(command: Command, model: Path, tmp_path:
         broken.prior.blocks[0].up.bias[0] = torch.nan
     broken.save(tmp_path / "broken")
     outcome = command("info", tmp_path / "broken", "--check")
-    assert "all weights are finite" in outcome.sentence
+    assert outcome.status == 2
+    assert "all weights are finite" in outcome.err
 
 
 def test_the_known_sets(command: Command) -> None:
