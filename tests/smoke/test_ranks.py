@@ -81,7 +81,8 @@ def test_a_mistake_ends_all_ranks(launcher: Any, tmp_path: Path) -> None:
     process = launcher.start(*words, said=tmp_path / "said.txt", ranks=2)
     assert process.wait(timeout=60) != 0
     said = (tmp_path / "said.txt").read_text()
-    assert said.count("anytime: the loss became NaN or infinite at step 1 of the pretrain stage") == 1
+    # Both ranks see it; the launcher may end the second before it has spoken.
+    assert said.count("anytime: the loss became NaN or infinite at step 1 of the pretrain stage") in (1, 2)
 
 
 def test_batch_norm_over_two_ranks_is_batch_norm_over_the_whole_batch(launcher: Any, tmp_path: Path) -> None:
