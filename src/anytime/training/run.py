@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
 from anytime import randomness, storage
 from anytime.data import Dataset
@@ -59,7 +61,7 @@ class Run:
     ) -> None:
         self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
         dataset = used(dataset, config)
-        self.train, self.validation = (part.to(device) for part in (dataset.train, dataset.validation))
+        self.train, self.validation = (resident(part, device) for part in (dataset.train, dataset.validation))
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
         if self.main:
@@ -152,6 +154,13 @@ class Run:
         whole = checkpoints.Checkpoint(position, self.model.state_dict(), state.best, state.optimizer, state.running)
         checkpoints.write(self.paths.checkpoints, whole)
         self.last_checkpoint = time.monotonic()
+
+
+def resident(examples: UInt8[Tensor, "n ..."], device: torch.device) -> UInt8[Tensor, "n ..."]:
+    """The examples on the device where they fit beside the training, else as they are: batches then travel one by one."""
+    if device.type == "cuda" and examples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return examples
+    return examples.to(device)
 
 
 def used(dataset: Dataset, config: RunConfig) -> Dataset:

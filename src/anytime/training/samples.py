@@ -22,7 +22,8 @@ ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who
 def encoded(autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"]) -> Int[Tensor, "n length"]:
     """The codes of a whole set, in float32, as the prior will see them."""
     autoencoder.eval()
-    return torch.cat([autoencoder.encode(to_float(part)) for part in examples.split(ENCODE_BATCH)]).to(torch.int32)
+    device = autoencoder.quantizer.codebook.device
+    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in examples.split(ENCODE_BATCH)]).to(torch.int32)
 
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:

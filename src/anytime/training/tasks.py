@@ -95,7 +95,7 @@ class AutoencoderTask:
         self.name, self.stage, self.module, self.seed = name, stage, model, seed
         self.objective = AutoencoderObjective(model, stage.reduction)
         self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
-        self.validation = validation
+        self.validation, self.device = validation, model.quantizer.codebook.device
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
         self._keeps: tuple[int, Tensor] | None = None  # (epoch, [steps, batch])
         self._last: AutoencoderOutput | None = None
@@ -108,7 +108,7 @@ class AutoencoderTask:
         return self.stage.rate
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
-        x = self.loader.batch_at(step)
+        x = self.loader.batch_at(step).to(self.device)
         return x, self.keep_at(step, len(x))
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
@@ -119,9 +119,8 @@ class AutoencoderTask:
         """`keep` of this rank's rows, numbered over the global batch: it does not matter how many ranks share it."""
         epoch, within = divmod(step, self.steps_per_epoch)
         if self._keeps is None or self._keeps[0] != epoch:  # an epoch at a time: a hash per step would cost more than the step
-            device = self.validation.device
-            steps = torch.arange(self.steps_per_epoch, dtype=torch.int32, device=device)[:, None]
-            row = torch.arange(rows, dtype=torch.int32, device=device) + rows * collective.rank()
+            steps = torch.arange(self.steps_per_epoch, dtype=torch.int32, device=self.device)[:, None]
+            row = torch.arange(rows, dtype=torch.int32, device=self.device) + rows * collective.rank()
             uniforms = randomness.uniform(self.seed, epoch, steps, row)
             self._keeps = epoch, draw_keep(self.stage.truncation, self.module.length, uniforms)
         return self._keeps[1][within]
@@ -135,11 +134,11 @@ class AutoencoderTask:
     @torch.no_grad()
     def validate(self) -> Numbers:
         """Losses over a fixed grid of `keep`, and the use of the codebook over the whole validation set."""
-        keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.validation.device)
-        sums = torch.zeros(3, dtype=torch.float64, device=self.validation.device)
-        counts = torch.zeros(self.module.codebook_size, dtype=torch.float64, device=self.validation.device)
+        keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        counts = torch.zeros(self.module.codebook_size, dtype=torch.float64, device=self.device)
         for rows in validation_batches(len(self.validation)):
-            x, keep = self.validation[rows], keeps[rows]
+            x, keep = self.validation[rows].to(self.device), keeps[rows]
             out: AutoencoderOutput = self.objective(x, keep)
             sums += out.losses.double() * len(x)
             counts += torch.bincount(out.codes.flatten(), minlength=len(counts))
