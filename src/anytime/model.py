@@ -30,6 +30,7 @@ from anytime.sampling.session import Progress, Session, read_session
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
+DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
 WAVE = 4 * BLOCK
 """Rows whose caches are held at once: a CIFAR-10 row's takes 1.7 MB in float32."""
 
@@ -99,7 +100,7 @@ class AnytimeModel(nn.Module):
         """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
         self._check_codes(codes, "codes")
         self.eval()
-        return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(BLOCK)])
+        return self._decode(codes)
 
     def sample(
         self,
@@ -210,9 +211,13 @@ class AnytimeModel(nn.Module):
         storage.write_json(folder / CONFIG, to_dict(self.config))
         return folder
 
+    def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+        rows = DECODED_AT_ONCE if self.device.type == "cpu" else BLOCK
+        return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
+
     def _session(self, rows: Int[Tensor, " n"], seed: int, settings: Settings, codes: Int[Tensor, "n given"]) -> Session:
         self.eval()
-        engine = EagerEngine(self.prior, self.autoencoder.decode, self.device)
+        engine = EagerEngine(self.prior, self._decode, self.device)
         return Session(engine, self._paces, self.length, rows, seed, settings, codes, self.hash)
 
     def _in_waves(

@@ -1,0 +1,157 @@
+"""Is `within=` kept, and how fast does `stop=` answer, by a real clock?
+
+    python benchmarks/deadlines.py MODEL [--calls 500] [--interruptions 200] [--out benchmarks/results]
+
+Draws deadlines uniformly between one step plus a decode and 1.2 times the full time, with as many rows as make the full run
+take at least 300 ms. A second process measures how long this machine stalls meanwhile: what a program cannot prevent.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import statistics
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event as ProcessEvent
+from pathlib import Path
+
+import torch
+import tyro
+
+from anytime.experiments.results import Results, Row, Verdict, recorded_command
+from anytime.model import AnytimeModel, load
+from anytime.sampling.budget import DeadlineWarning
+from anytime.training.folder import environment
+
+FULL_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    model: tyro.conf.Positional[str]
+    """A run's folder or a saved model's."""
+    calls: int = 500
+    interruptions: int = 200
+    threads: int = 1
+    """For torch; one is left for the process that measures stalls."""
+    device: str | None = None
+    out: Path = Path("benchmarks/results")
+
+
+def stalls(done: ProcessEvent, longest: object) -> None:
+    """Spin and note the longest gap between two looks at the clock."""
+    last = time.perf_counter()
+    while not done.is_set():
+        now = time.perf_counter()
+        longest.value = max(longest.value, now - last)  # type: ignore[attr-defined]
+        last = now
+
+
+def rows_for(model: AnytimeModel) -> tuple[int, float]:
+    """How many rows make the full run last long enough, and how long it then takes."""
+    n = 16
+    while True:
+        model.sample(n, within=1e3)
+        seconds = statistics.median(model.sample(n, within=1e3).seconds for _ in range(3))
+        if seconds >= FULL_SECONDS:
+            return n, seconds
+        n = max(n + 1, int(n * min(4.0, 1.1 * FULL_SECONDS / seconds)))
+
+
+def deadlines(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
+    draw = random.Random(0)
+    pace = next(pace for (_, rows), pace in model._paces.items() if rows == n)
+    shortest = pace.step + pace.decode  # as the sampler reckons; below that a deadline is for chance to keep
+    rows = []
+    for call in range(calls):
+        within = draw.uniform(shortest, 1.2 * full)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadlineWarning)
+            sample = model.sample(n, seed=call, within=within)
+        rows.append({"series": "within", "within": within, "seconds": sample.seconds, "codes": sample.codes.shape[1]})
+    return rows
+
+
+def interruptions(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
+    draw = random.Random(1)
+    rows = []
+    for call in range(calls):
+        stop, at = threading.Event(), draw.uniform(0, full)
+        began = time.perf_counter()
+        threading.Timer(at, stop.set).start()
+        sample = model.sample(n, seed=call, stop=stop)
+        ended = time.perf_counter()
+        whole = sample.data.shape[0] == n and bool(sample.data.isfinite().all())
+        answer = max(0.0, ended - began - at) if sample.codes.shape[1] < model.length else 0.0
+        rows.append({"series": "stop", "at": at, "answer": answer, "codes": sample.codes.shape[1], "complete": whole})
+        stop.wait()
+    return rows
+
+
+def quantile(values: list[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def decide(rows: list[Row], step: float, decode: float, stall: float) -> list[Verdict]:
+    kept = [row for row in rows if row["series"] == "within"]
+    late = [row["seconds"] - row["within"] for row in kept]
+    in_time = sum(value <= 0 for value in late) / len(late)
+    nearly = sum(value <= step + decode + stall for value in late) / len(late)
+    by_time = sorted(kept, key=lambda row: row["within"])
+    third = len(by_time) // 3
+    few, many = (statistics.mean(row["codes"] for row in part) for part in (by_time[:third], by_time[-third:]))
+    answers = [row["answer"] for row in rows if row["series"] == "stop"]
+    complete = all(row["complete"] for row in rows if row["series"] == "stop")
+    p99 = quantile(answers, 0.99)
+    return [
+        Verdict(
+            "at least 99 % of deadlines are kept", in_time >= 0.99, f"{in_time:.2%} of {len(late)}, latest by {max(late):.4f} s"
+        ),
+        Verdict(
+            "99.5 % within one step, one decode and the longest stall", nearly >= 0.995, f"{nearly:.2%}; stall {stall:.4f} s"
+        ),
+        Verdict(
+            "the codes used grow with the time given", many > few, f"{few:.1f} in the shortest third, {many:.1f} in the longest"
+        ),
+        Verdict("an interruption always gives a complete sample", complete, f"{len(answers)} interruptions"),
+        Verdict(
+            "it answers within one step and one decode at p99",
+            p99 <= step + decode,
+            f"p99 {p99:.4f} s, {step + decode:.4f} s allowed",
+        ),
+    ]
+
+
+def main() -> None:
+    arguments = tyro.cli(Arguments)
+    torch.set_num_threads(arguments.threads)
+    model = load(arguments.model, arguments.device)
+    n, full = rows_for(model)
+    done, longest = multiprocessing.Event(), multiprocessing.Value("d", 0.0)
+    watcher = multiprocessing.Process(target=stalls, args=(done, longest), daemon=True)
+    watcher.start()
+    rows = deadlines(model, n, full, arguments.calls) + interruptions(model, n, full, arguments.interruptions)
+    done.set()
+    watcher.join()
+    pace = next(pace for (_, size), pace in model._paces.items() if size == n)
+    step, decode = max(pace.steps), max(pace.decodes)
+    verdicts = decide(rows, step, decode, longest.value)
+    facts = {**environment(model.device), "rows": n, "full_seconds": full, "step_p95": pace.step, "decode_p95": pace.decode}
+    facts |= {"step_longest": step, "decode_longest": decode, "stall_longest": longest.value, "model": model.hash}
+    name = f"{model.config.name}-{model.device.type}"
+    schedule = f"{arguments.calls} deadlines, {arguments.interruptions} interruptions, {arguments.threads} threads"
+    path = Results("deadlines", name, recorded_command("benchmarks/deadlines.py"), facts, schedule, rows, verdicts).write(
+        arguments.out
+    )
+    for verdict in verdicts:
+        print(f"{verdict.holds!s:<5} {verdict.claim}: {verdict.evidence}")
+    print(json.dumps({"out": str(path), "rows": n, "full_seconds": full}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Ctrl-C stops the sampling, not the command; a second one aborts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anytime.cli.console import SamplingConsole
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, at: int, times: int) -> None:
+    """Ctrl-C pressed when `at` codes are drawn, and as often again after each further code."""
+    pressed = []
+
+    def progress(self: SamplingConsole, codes: int, used: float) -> None:
+        if codes >= at and len(pressed) < times:
+            pressed.append(codes)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SamplingConsole, "progress", progress)
+
+
+def test_the_first_keeps_the_sample_made_so_far(
+    command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, part = tmp_path / "full.npz", tmp_path / "part.npz"
+    command("sample", model, "-n", 5, "--out", full)
+    interrupting(monkeypatch, at=3, times=1)
+    outcome = command("sample", model, "-n", 5, "--out", part, "--json")
+    assert outcome.status == 0
+    assert "stopped by Ctrl-C" in outcome.out
+    with np.load(full) as whole, np.load(part) as made:
+        count = made["codes"].shape[1]
+        assert count in (3, 4)  # the signal is seen before the next step or after it
+        assert np.array_equal(made["codes"], whole["codes"][:, :count])
+        assert made["data"].shape == whole["data"].shape
+    assert f"{count} of" in outcome.out
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_aborts(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupting(monkeypatch, at=2, times=2)
+    # Both signals may come before the drawing looks up: press again while it finishes.
+    from anytime.cli import sample
+
+    drawn = sample._drawn
+
+    def stubborn(*words: Any) -> Any:
+        result = drawn(*words)
+        os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(sample, "_drawn", stubborn)
+    outcome = command("sample", model, "-n", 5, "--out", tmp_path / "x.npz")
+    assert outcome.status == 130
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
