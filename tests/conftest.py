@@ -7,6 +7,39 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from pathlib import Path
+
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("anytime", "beartype.beartype")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", metavar="FILE", help="write what passed and failed, with commit and hardware, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if target := config.getoption("--record"):
+        config.pluginmanager.register(Record(Path(target)))
+
+
+class Record:
+    """The outcome of every test of a run, for suites that continuous integration does not run."""
+
+    def __init__(self, target: Path) -> None:
+        self.target, self.rows = target, []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.rows.append({"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)})
+
+    def pytest_sessionfinish(self) -> None:
+        import torch
+
+        from anytime.storage import write_json
+        from anytime.training.folder import environment
+
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        failed = sum(row["outcome"] == "failed" for row in self.rows)
+        write_json(self.target, {"environment": environment(device), "failed": failed, "rows": self.rows})
