@@ -1,0 +1,57 @@
+"""The captured step against the plain one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime import data
+from anytime.model import AnytimeModel
+from anytime.training.recipes import recipe, scaled
+from anytime.training.step import Compute, EagerStep, set_rate
+from anytime.training.tasks import AutoencoderTask, PriorTask, Task
+
+
+def tasks(device: torch.device) -> list[Task]:
+    """An autoencoder's and a prior's task on the same small data, from the same weights."""
+    config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
+    torch.manual_seed(0)
+    model = AnytimeModel(config.model).to(device)
+    x = data.synthetic("digits", (1, 28, 28)).train[:256].to(device)
+    codes = torch.arange(256 * model.length, device=device).view(256, -1) % model.codebook_size
+    return [
+        AutoencoderTask("ordered", config.ordered, model.autoencoder, x, x[:64], 1),
+        PriorTask(config.prior, model.prior, codes, codes[:64], 2),
+    ]
+
+
+def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
+    optimizer = task.optimizer()
+    move, seen = compute.step(task, optimizer), []
+    for step in range(steps):
+        torch.manual_seed(step)
+        set_rate(optimizer, task.rate(step))
+        task.objective.train()
+        seen.append(move(task.inputs(step)).tolist())
+        task.after_step(step)
+    return {name: tensor.clone() for name, tensor in task.module.state_dict().items()}, seen
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["autoencoder", "prior"])
+def test_on_a_cpu_a_graph_is_the_plain_step(which: int) -> None:
+    task = tasks(torch.device("cpu"))[which]
+    assert isinstance(Compute(torch.device("cpu"), graph=True).step(task, task.optimizer()), EagerStep)
+    weights, losses = trained(task, Compute(torch.device("cpu")), 20)
+    assert losses[-1][0] < losses[0][0]
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("which", [0, 1], ids=["autoencoder", "prior"])
+def test_a_replayed_step_is_the_plain_step(which: int) -> None:
+    """Same kernels in the same order: losses and weights agree to rounding, dropout masks included."""
+    device = torch.device("cuda")
+    plain, graphed = (trained(tasks(device)[which], Compute(device, graph=graph), 40) for graph in (False, True))
+    torch.testing.assert_close(torch.tensor(graphed[1]), torch.tensor(plain[1]), rtol=1e-3, atol=1e-4)
+    for name, tensor in plain[0].items():
+        torch.testing.assert_close(graphed[0][name], tensor, rtol=1e-2, atol=1e-3, msg=lambda text, at=name: f"{at}: {text}")
