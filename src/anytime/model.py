@@ -25,7 +25,7 @@ from anytime.sampling.budget import Budget, Pace, code_count
 from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
-from anytime.sampling.session import Progress, Session, read_session
+from anytime.sampling.session import Draft, Progress, Session, read_session
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -125,10 +125,10 @@ class AnytimeModel(nn.Module):
         started = time.perf_counter()
         budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
         settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
-        given = self._prefix(prefix, n, budget.codes)
+        draft = self._draft(n, seed, settings, prefix, budget.codes)
         if n <= WAVE:
-            return self._session(torch.arange(n), seed, settings, given).run(budget, started=started, progress=progress)
-        return self._in_waves(n, seed, settings, given, budget, started, progress)
+            return self._session(draft).run(budget, started=started, progress=progress)
+        return self._in_waves(draft, budget, started, progress)
 
     def session(
         self,
@@ -142,7 +142,7 @@ class AnytimeModel(nn.Module):
     ) -> Session:
         """Samples to be drawn a little at a time: `run` it, look, run it again, save it, go on in another process."""
         settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
-        return self._session(torch.arange(n), seed, settings, self._prefix(prefix, n, self.length))
+        return self._session(self._draft(n, seed, settings, prefix, self.length))
 
     def stream(
         self,
@@ -194,7 +194,7 @@ class AnytimeModel(nn.Module):
             raise UserError(f"the sample has {has} codes already; ask for {has} to {self.length} with --codes")
         session = sample.session
         if session is None or session.count != has:  # another request went on with it: rebuild the state from the codes
-            session = self._session(sample.rows, sample.seed, sample.settings, sample.codes)
+            session = self._session(Draft(sample.codes, sample.rows, sample.seed, sample.settings, sample.model))
         return session.run(budget, started=started, progress=progress)
 
     def load_session(self, path: str | Path) -> Session:
@@ -202,7 +202,7 @@ class AnytimeModel(nn.Module):
         saved = read_session(path)
         self._check_owner(saved.model, str(path))
         self._check_codes(saved.codes, f"{path}: codes")
-        return self._session(saved.rows, saved.seed, saved.settings, saved.codes)
+        return self._session(saved)
 
     def save(self, folder: str | Path) -> Path:
         """Write `config.json` and `model.safetensors` into a folder."""
@@ -215,49 +215,42 @@ class AnytimeModel(nn.Module):
         rows = DECODED_AT_ONCE if self.device.type == "cpu" else BLOCK
         return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
 
-    def _session(self, rows: Int[Tensor, " n"], seed: int, settings: Settings, codes: Int[Tensor, "n given"]) -> Session:
+    def _session(self, draft: Draft) -> Session:
         self.eval()
         engine = EagerEngine(self.prior, self._decode, self.device)
-        return Session(engine, self._paces, self.length, rows, seed, settings, codes, self.hash)
+        pace = self._paces.setdefault((engine.name, len(draft.rows)), Pace())
+        return Session(engine, pace, self.length, draft)
 
-    def _in_waves(
-        self,
-        n: int,
-        seed: int,
-        settings: Settings,
-        given: Int[Tensor, "n k"],
-        budget: Budget,
-        started: float,
-        progress: Progress | None,
-    ) -> Sample:
+    def _in_waves(self, draft: Draft, budget: Budget, started: float, progress: Progress | None) -> Sample:
         """More rows than memory should hold at once, one wave after the other; each gets its share of the time that is left."""
         parts: list[Sample] = []
-        for rows in torch.arange(n).split(WAVE):
+        for rows, codes in zip(draft.rows.split(WAVE), draft.codes.split(WAVE), strict=True):
             if parts and budget.stop is not None and budget.stop.is_set():
                 break
-            began = time.perf_counter()
-            within = budget.within
+            began, within = time.perf_counter(), budget.within
             if within is not None:
-                within = max(1e-9, (within - (began - started)) * len(rows) / (n - int(rows[0])))
-            session = self._session(rows, seed, settings, given[rows])
+                within = max(1e-9, (within - (began - started)) * len(rows) / (len(draft.rows) - int(rows[0])))
+            session = self._session(replace(draft, rows=rows, codes=codes))
             parts.append(session.run(replace(budget, within=within), started=began, progress=progress))
         # One code length for all: what a wave drew beyond the shortest is dropped.
         count = min(part.codes.shape[1] for part in parts)
         data = [p.data if p.codes.shape[1] == count else self.decode(p.codes[:, :count]).cpu() for p in parts]
         codes, rows = (torch.cat(t) for t in ([p.codes[:, :count] for p in parts], [p.rows for p in parts]))
-        return Sample(torch.cat(data), codes, time.perf_counter() - started, seed, rows, settings, self.hash)
+        seconds = time.perf_counter() - started
+        return Sample(torch.cat(data), codes, seconds, draft.seed, rows, draft.settings, draft.model)
 
-    def _prefix(self, prefix: Int[Tensor, "given k"] | None, n: int, count: int) -> Int[Tensor, "n k"]:
+    def _draft(self, n: int, seed: int, settings: Settings, prefix: Int[Tensor, "given k"] | None, count: int) -> Draft:
+        """`n` rows that begin with the prefix, if there is one; `count` codes are asked for."""
         if n < 1:
             raise UserError(f"-n must be at least 1, not {n}")
         if prefix is None:
-            return torch.empty(n, 0, dtype=torch.long)
+            prefix = torch.empty(1, 0, dtype=torch.long)
         self._check_codes(prefix, "--prefix")
         if len(prefix) not in (1, n):
             raise UserError(f"a prefix must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
         if prefix.shape[1] > count:
             raise UserError(f"--prefix holds {prefix.shape[1]} codes, more than the {count} asked for; raise --codes")
-        return prefix.cpu().long().expand(n, -1)
+        return Draft(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self.hash)
 
     def _check_owner(self, other: str, what: str) -> None:
         if other != self.hash:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from anytime.model import BLOCK, AnytimeModel
 from anytime.priors.transformer import Transformer
-from anytime.sampling.budget import Budget
+from anytime.sampling.budget import Budget, Pace
 from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings, gumbel, masked
-from anytime.sampling.session import Session
+from anytime.sampling.session import Draft, Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
@@ -25,7 +25,8 @@ def drawn(prior: Transformer, rows: Tensor, seed: int, settings: Settings) -> Te
     engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
     engine.block = len(rows)
     empty = torch.empty(len(rows), 0, dtype=torch.long)
-    return Session(engine, {}, prior.length, rows, seed, settings, empty, "").run(Budget(codes=prior.length)).codes
+    session = Session(engine, Pace(), prior.length, Draft(empty, rows, seed, settings, ""))
+    return session.run(Budget(codes=prior.length)).codes
 
 
 @torch.no_grad()

@@ -63,6 +63,13 @@ def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, sett
     assert finer.settings == full.settings
 
 
+def test_a_draft_without_a_deadline_can_be_refined_with_one(model: AnytimeModel) -> None:
+    """Nothing is known yet of how long a step takes; the first one tells."""
+    full, draft = model.sample(13, seed=6), model.sample(13, seed=6, codes=2)
+    assert torch.equal(model.refine(draft, within=60.0).codes, full.codes)
+    assert torch.equal(model.sample(13, seed=6, prefix=full.codes[:, :3], within=60.0).codes, full.codes)
+
+
 def test_a_sample_can_be_refined_twice(model: AnytimeModel) -> None:
     """The first refinement takes the state along; the second one rebuilds it."""
     full, draft = model.sample(4, seed=6), model.sample(4, seed=6, codes=2)

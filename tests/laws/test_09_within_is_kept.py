@@ -16,7 +16,7 @@ from torch import Tensor
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import Budget, DeadlineWarning, Pace
 from anytime.sampling.noise import Settings
-from anytime.sampling.session import Session
+from anytime.sampling.session import Draft, Session
 
 LENGTH = 50
 
@@ -56,8 +56,8 @@ class FakeEngine:
 
 def spent(engine: FakeEngine, within: float, pace: Pace | None = None) -> tuple[int, float]:
     """Codes and seconds of one request."""
-    paces = {} if pace is None else {(engine.name, 4): pace}
-    session = Session(engine, paces, LENGTH, torch.arange(4), 0, Settings(), torch.empty(4, 0, dtype=torch.long), "")
+    draft = Draft(torch.empty(4, 0, dtype=torch.long), torch.arange(4), 0, Settings(), "")
+    session = Session(engine, pace or Pace(), LENGTH, draft)
     sample = session.run(Budget(codes=LENGTH, within=float(within)), clock=engine.clock)
     return sample.codes.shape[1], sample.seconds
 

@@ -64,11 +64,6 @@ class Pace:
     decodes: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     @property
-    def known(self) -> bool:
-        """Whether both have been seen; before that no promise can be kept."""
-        return bool(self.steps) and bool(self.decodes)
-
-    @property
     def step(self) -> float:
         return _cautious(self.steps)
 
@@ -78,11 +73,13 @@ class Pace:
 
 
 def _cautious(times: deque[float]) -> float:
-    """A high quantile of what was seen.
+    """A high quantile of what was seen; nothing where nothing was, as only a first try can tell.
 
-    >>> _cautious(deque([1.0, 1.0, 3.0]))
-    3.0
+    >>> _cautious(deque([1.0, 1.0, 3.0])), _cautious(deque())
+    (3.0, 0.0)
     """
+    if not times:
+        return 0.0
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, math.floor(CAUTION * len(ordered)))]
 

@@ -29,6 +29,17 @@ Progress = Callable[[int, float], None]
 KIND = "session 1"
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Codes that are there, and all that decides how they go on."""
+
+    codes: Tensor  # [n, given], none or more
+    rows: Tensor  # [n] row numbers
+    seed: int
+    settings: Settings
+    model: str  # hash of the model they belong to
+
+
 @dataclass
 class _Block:
     """Some of the rows, and the prior's state for them once it is needed."""
@@ -41,25 +52,13 @@ class _Block:
 class Session:
     """`n` rows under one seed. With codes given (a prefix, a saved file) the prior takes them in first, step by step."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        paces: dict[tuple[str, int], Pace],
-        length: int,
-        rows: Int[Tensor, " n"],
-        seed: int,
-        settings: Settings,
-        codes: Int[Tensor, "n given"],
-        model: str,
-    ) -> None:
-        self.engine, self.length, self.model = engine, length, model
-        self.rows, self.seed, self.settings = rows, seed, settings
-        self.pace = paces.setdefault((engine.name, len(rows)), Pace())
-        self.count = codes.shape[1]  # codes that are there
+    def __init__(self, engine: Engine, pace: Pace, length: int, draft: Draft) -> None:
+        self.engine, self.pace, self.length, self.draft = engine, pace, length, draft
+        self.count = draft.codes.shape[1]  # codes that are there
         self._fed = 0  # steps the prior's state has behind it
         self._lock = threading.Lock()
         self._blocks = []
-        for own, given in zip(rows.split(engine.block), codes.split(engine.block), strict=True):
+        for own, given in zip(draft.rows.split(engine.block), draft.codes.split(engine.block), strict=True):
             buffer = torch.zeros(len(own), length, dtype=torch.long, device=engine.device)
             buffer[:, : self.count] = given.to(engine.device)
             self._blocks.append(_Block(own.to(engine.device), buffer))
@@ -93,7 +92,8 @@ class Session:
                 warnings.warn(text, DeadlineWarning, stacklevel=3)
             # A cache is worth keeping only while codes are missing, and not where it would hold gigabytes.
             resumable = self if self.count < self.length and len(self._blocks) == 1 else None
-            return Sample(data, self.codes, seconds, self.seed, self.rows, self.settings, self.model, resumable)
+            draft = self.draft
+            return Sample(data, self.codes, seconds, draft.seed, draft.rows, draft.settings, draft.model, resumable)
 
     def _step(self, clock: Clock, timed: bool) -> None:
         """One step of the prior in every row: takes in a code that is there, or draws the next."""
@@ -102,7 +102,9 @@ class Session:
             if block.state is None:
                 block.state = self.engine.start(len(block.rows))
             before = block.codes[:, position - 1] if position else None
-            drawn, block.state = self.engine.step(before, block.state, block.rows, position, self.seed, self.settings)
+            drawn, block.state = self.engine.step(
+                before, block.state, block.rows, position, self.draft.seed, self.draft.settings
+            )
             if position >= self.count:
                 block.codes[:, position] = drawn
         self._fed += 1
@@ -119,20 +121,12 @@ class Session:
 
     def save(self, path: str | Path) -> None:
         """Write what another process needs to go on: codes, rows, seed, settings and the model's hash."""
-        facts = {"kind": KIND, "seed": self.seed, "settings": asdict(self.settings), "model": self.model}
-        storage.write_tensors(Path(path), {"codes": self.codes, "rows": self.rows}, facts)
+        draft = self.draft
+        facts = {"kind": KIND, "seed": draft.seed, "settings": asdict(draft.settings), "model": draft.model}
+        storage.write_tensors(Path(path), {"codes": self.codes, "rows": draft.rows}, facts)
 
 
-@dataclass(frozen=True, slots=True)
-class SavedSession:
-    codes: Tensor
-    rows: Tensor
-    seed: int
-    settings: Settings
-    model: str
-
-
-def read_session(path: str | Path) -> SavedSession:
+def read_session(path: str | Path) -> Draft:
     """A session's file; one that is cut short or of another version is refused."""
     tensors, facts, _ = storage.read_tensors(Path(path))
     if facts.get("kind") != KIND:
@@ -140,4 +134,4 @@ def read_session(path: str | Path) -> SavedSession:
             f"{path} is no session of this version ({KIND}) but {facts.get('kind')!r}; save it again with this version"
         )
     settings = from_dict(Settings, facts["settings"], f"{path}: settings")
-    return SavedSession(tensors["codes"], tensors["rows"], int(facts["seed"]), settings, facts["model"])
+    return Draft(tensors["codes"], tensors["rows"], int(facts["seed"]), settings, facts["model"])

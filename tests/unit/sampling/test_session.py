@@ -15,7 +15,7 @@ from anytime.sampling.budget import Budget, Pace
 from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings, draw
 from anytime.sampling.sampler import Sample
-from anytime.sampling.session import Session, read_session
+from anytime.sampling.session import Draft, Session, read_session
 
 
 @dataclass
@@ -42,7 +42,7 @@ class FakePrior:
 def session_of(prior: FakePrior, rows: Tensor, prefix: Tensor | None = None, seed: int = 0) -> Session:
     prefix = torch.empty(len(rows), 0, dtype=torch.long) if prefix is None else prefix
     engine = EagerEngine(prior, lambda codes: codes.float(), torch.device("cpu"))
-    return Session(engine, {}, prior.length, rows, seed, Settings(), prefix, "a model")
+    return Session(engine, Pace(), prior.length, Draft(prefix, rows, seed, Settings(), "a model"))
 
 
 def sampled(prior: FakePrior, rows: Tensor, count: int, prefix: Tensor | None = None, seed: int = 0) -> Tensor:
@@ -153,16 +153,16 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
         read_session(path)
 
 
-def test_pace_is_shared_by_requests_of_one_size() -> None:
-    paces: dict[tuple[str, int], Pace] = {}
-    engine = EagerEngine(FakePrior(), lambda codes: codes.float(), torch.device("cpu"))
-    empty = torch.empty(2, 0, dtype=torch.long)
-    for _ in range(2):
-        Session(engine, paces, 6, torch.arange(2), 0, Settings(), empty, "").run(Budget(codes=3, within=100.0))
-    ((key, pace),) = paces.items()
-    assert key == ("eager", 2)
-    assert len(pace.steps) == 6
-    assert len(pace.decodes) == 3, "one extra, to know what it takes"
+def test_pace_is_learned_where_there_is_a_deadline() -> None:
+    session = session_of(FakePrior(), torch.arange(2))
+    session.run(Budget(codes=1))
+    assert len(session.pace.steps) == 0, "nobody asked, so nobody waited for the device"
+    session.run(Budget(codes=4, within=100.0))
+    assert len(session.pace.steps) == 3
+    assert len(session.pace.decodes) == 2
+    cold = session_of(FakePrior(), torch.arange(2))
+    cold.run(Budget(codes=4, within=100.0))
+    assert len(cold.pace.decodes) == 2, "one extra, to know what it takes"
 
 
 def test_picked_rows_keep_their_numbers() -> None:
