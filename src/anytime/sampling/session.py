@@ -50,7 +50,10 @@ class _Block:
 
 
 class Session:
-    """`n` rows under one seed. With codes given (a prefix, a saved file) the prior takes them in first, step by step."""
+    """Samples drawn a little at a time: `run` with a `Budget` as often as you like; each gives a complete sample.
+
+    `n` rows under one seed. With codes given (a prefix, a saved file) the prior takes them in first, step by step.
+    """
 
     def __init__(self, engine: Engine, pace: Pace, length: int, draft: Draft) -> None:
         self.engine, self.pace, self.length, self.draft = engine, pace, length, draft
