@@ -22,10 +22,10 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow --record results/tests/long.json
+	$(BIN)/python -m pytest -m slow --record=tests/records/long.json
 
 test-gpu: $(VENV)/.dev
-	$(BIN)/python -m pytest -m gpu --record results/tests/gpu.json
+	$(BIN)/python -m pytest -m gpu --record=tests/records/gpu.json
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
