@@ -243,6 +243,8 @@ class AnytimeModel(nn.Module):
         """`n` rows that begin with the prefix, if there is one; `count` codes are asked for."""
         if n < 1:
             raise UserError(f"-n must be at least 1, not {n}")
+        if not 0 <= seed < 1 << 63:
+            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {seed}")
         if prefix is None:
             prefix = torch.empty(1, 0, dtype=torch.long)
         self._check_codes(prefix, "--prefix")

@@ -79,6 +79,18 @@ def test_a_sample_can_be_refined_twice(model: AnytimeModel) -> None:
     assert torch.equal(model.refine(once).codes, full.codes)
 
 
+def test_a_request_gets_what_it_asked_for_from_a_session_that_is_further(model: AnytimeModel) -> None:
+    from anytime.sampling.budget import Budget
+
+    session, full = model.session(4, seed=6), model.sample(4, seed=6)
+    session.run(Budget(codes=7))
+    early = session.run(Budget(codes=3))
+    assert torch.equal(early.codes, full.codes[:, :3])
+    assert torch.equal(early.data, model.decode(full.codes[:, :3]))
+    assert early.session is None
+    assert torch.equal(model.refine(early).codes, full.codes)
+
+
 def test_picked_rows_are_refined_by_their_own_numbers(model: AnytimeModel) -> None:
     full, draft = model.sample(20, seed=6), model.sample(20, seed=6, codes=3)
     finer = model.refine(draft.pick([17, 3, 8]))

@@ -273,3 +273,9 @@ def test_devices(saved: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there(saved: Path) -> None:
     assert refused(load, saved, device="cuda").startswith("--device cuda needs an NVIDIA GPU")
+
+
+def test_a_seed_out_of_range_is_named() -> None:
+    for seed in (-1, 1 << 63):
+        with pytest.raises(UserError, match=f"--seed must be between 0 and 2.63 - 1, not {seed}"):
+            AnytimeModel(_tiny()).sample(1, seed=seed)

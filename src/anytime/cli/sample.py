@@ -59,8 +59,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_writable, write_sample
     from anytime.model import load
 
-    if not 0 <= arguments.seed < 1 << 63:
-        raise UserError(f"--seed must be between 0 and 2^63 - 1, not {arguments.seed}")
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)

@@ -85,18 +85,22 @@ class Session:
             while may_go_on(budget, self.pace, self.count, clock() - started):
                 self._step(clock, timed=budget.within is not None)
                 if budget.within is not None and not self.pace.decodes:
-                    self._decode(clock)  # a first decode, to know what it takes: from here on the deadline can be kept
+                    self._decode(
+                        clock, self.codes
+                    )  # a first decode, to know what it takes: from here on the deadline can be kept
                 if progress is not None:
                     progress(self.count, clock() - started)
-            data = self._decode(clock)
+            # Another request may have gone further with this session; this one gets what it asked for.
+            codes = self.codes[:, : budget.codes]
+            data = self._decode(clock, codes)
             seconds = clock() - started
             if budget.within is not None and seconds > budget.within and self.count == 1:
                 text = f"{budget.within:g} s is shorter than one step and one decode: one code, {seconds:.4f} s"
                 warnings.warn(text, DeadlineWarning, stacklevel=3)
             # A cache is worth keeping only while codes are missing, and not where it would hold gigabytes.
-            resumable = self if self.count < self.length and len(self._blocks) == 1 else None
+            resumable = self if codes.shape[1] == self.count < self.length and len(self._blocks) == 1 else None
             draft = self.draft
-            return Sample(data, self.codes, seconds, draft.seed, draft.rows, draft.settings, draft.model, resumable)
+            return Sample(data, codes, seconds, draft.seed, draft.rows, draft.settings, draft.model, resumable)
 
     def _step(self, clock: Clock, timed: bool) -> None:
         """One step of the prior in every row: takes in a code that is there, or draws the next."""
@@ -116,9 +120,9 @@ class Session:
             self.engine.wait()
             self.pace.steps.append(clock() - began)
 
-    def _decode(self, clock: Clock) -> Tensor:
+    def _decode(self, clock: Clock, codes: Int[Tensor, "n prefix"]) -> Tensor:
         began = clock()
-        data = torch.cat([self.engine.decode(block.codes[:, : self.count]) for block in self._blocks])
+        data = torch.cat([self.engine.decode(part) for part in codes.to(self.engine.device).split(self.engine.block)])
         self.pace.decodes.append(clock() - began)
         return data
 

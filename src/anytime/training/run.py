@@ -16,7 +16,7 @@ from torch import Tensor
 from anytime import randomness, storage
 from anytime.data import Dataset
 from anytime.errors import UserError
-from anytime.model import AnytimeModel
+from anytime.model import CONFIG, AnytimeModel, load
 from anytime.training import checkpoint as checkpoints
 from anytime.training import distributed, log, samples
 from anytime.training.folder import Paths, locked, record, shared_stages
@@ -73,6 +73,11 @@ class Run:
         self.last_checkpoint = time.monotonic()
 
     def finish(self, share: Path | None = None) -> AnytimeModel:
+        if (
+            self.paths.model / CONFIG
+        ).is_file():  # written last: the model is whole, and repeating its last steps may change it
+            self.reporter.say(f"{self.paths.folder} is finished already; choose another --out to train again")
+            return load(self.paths.model, self.device)
         start = self._latest()
         if start is None and share is not None:
             start = self._shared(share)
