@@ -65,7 +65,7 @@ def rows_for(model: AnytimeModel) -> tuple[int, float]:
 
 def deadlines(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
     draw = random.Random(0)
-    pace = next(pace for (_, rows), pace in model._paces.items() if rows == n)
+    pace = model._paces[n]
     # Medians: near this end half the deadlines are shorter than what the one forced step and the decode happen to take.
     shortest = statistics.median(pace.steps) + statistics.median(pace.decodes)
     rows = []
@@ -145,7 +145,7 @@ def main() -> None:
     rows = deadlines(model, n, full, arguments.calls) + interruptions(model, n, full, arguments.interruptions)
     done.set()
     watcher.join()
-    pace = next(pace for (_, size), pace in model._paces.items() if size == n)
+    pace = model._paces[n]
     step, decode = max(pace.steps), max(pace.decodes)
     verdicts = decide(rows, step, decode, longest.value)
     facts = {**environment(model.device), "rows": n, "full_seconds": full, "step_p95": pace.step, "decode_p95": pace.decode}

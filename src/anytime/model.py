@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,17 +23,17 @@ from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
 from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling.budget import Budget, Pace, code_count
-from anytime.sampling.engine import EagerEngine
+from anytime.sampling.eager import EagerEngine
+from anytime.sampling.engine import Draft, Engine
+from anytime.sampling.engines import build
 from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
-from anytime.sampling.session import Draft, Progress, Session, read_session
+from anytime.sampling.session import Progress, Session, read_session
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
 DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
-WAVE = 4 * BLOCK
-"""Rows whose caches are held at once: a CIFAR-10 row's takes 1.7 MB in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,9 @@ class AnytimeModel(nn.Module):
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
         self.prior = Transformer(config.prior)
-        self._paces: dict[tuple[str, int], Pace] = {}
+        self._choice: tuple[str | None, str | None] = ("eager", None)
+        self._engine: Engine | None = None  # built when it is first needed
+        self._paces: dict[int, Pace] = {}  # of this engine, by the number of rows
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
 
     @property
@@ -86,6 +89,27 @@ class AnytimeModel(nn.Module):
     def hash(self) -> str:
         """Names the weights: the same for a model and its saved copy."""
         return self._saved_hash or storage.digest(self.state_dict())
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the samples."""
+        if self._engine is None or self._engine.device != self.device:
+            self.eval()
+            self._paces = {}
+            self._engine = build(*self._choice, self.prior, self.autoencoder, self._decode, self.device)
+        return self._engine
+
+    def use(self, engine: str | None = None, precision: str | None = None) -> AnytimeModel:
+        """Sample with this engine from now on: by default the fastest for the device. Engines hold copies of the weights."""
+        self._choice, self._engine = (engine, precision), None
+        return self
+
+    def train(self, mode: bool = True) -> AnytimeModel:
+        """Weights are about to change: forget what was computed from them."""
+        if mode:
+            self._engine = self._saved_hash = None
+        super().train(mode)
+        return self
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
@@ -126,8 +150,6 @@ class AnytimeModel(nn.Module):
         budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
         settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
         draft = self._draft(n, seed, settings, prefix, budget.codes)
-        if n <= WAVE:
-            return self._session(draft).run(budget, started=started, progress=progress)
         return self._in_waves(draft, budget, started, progress)
 
     def session(
@@ -216,28 +238,37 @@ class AnytimeModel(nn.Module):
         return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
 
     def _session(self, draft: Draft) -> Session:
-        self.eval()
-        engine = EagerEngine(self.prior, self._decode, self.device)
-        pace = self._paces.setdefault((engine.name, len(draft.rows)), Pace())
-        return Session(engine, pace, self.length, draft)
+        if self.training:
+            self.eval()
+        engine = self.engine
+        return Session(engine, self._paces.setdefault(len(draft.rows), Pace()), self.length, draft)
 
     def _in_waves(self, draft: Draft, budget: Budget, started: float, progress: Progress | None) -> Sample:
-        """More rows than memory should hold at once, one wave after the other; each gets its share of the time that is left."""
+        """As many rows at a time as memory should hold; each wave gets its share of the time that is left."""
         parts: list[Sample] = []
-        for rows, codes in zip(draft.rows.split(WAVE), draft.codes.split(WAVE), strict=True):
-            if parts and budget.stop is not None and budget.stop.is_set():
-                break
-            began, within = time.perf_counter(), budget.within
-            if within is not None:
-                within = max(1e-9, (within - (began - started)) * len(rows) / (len(draft.rows) - int(rows[0])))
-            session = self._session(replace(draft, rows=rows, codes=codes))
-            parts.append(session.run(replace(budget, within=within), started=began, progress=progress))
-        # One code length for all: what a wave drew beyond the shortest is dropped.
+        n, size, first = len(draft.rows), self.engine.wave, 0
+        while first < n and not (parts and budget.stop is not None and budget.stop.is_set()):
+            wave = replace(draft, rows=draft.rows[first : first + size], codes=draft.codes[first : first + size])
+            began, within = time.perf_counter() if parts else started, budget.within
+            if within is not None and n > size:
+                within = max(1e-9, (within - (began - started)) * len(wave.rows) / (n - first))
+            try:
+                parts.append(self._session(wave).run(replace(budget, within=within), started=began, progress=progress))
+                first += size
+            except RuntimeError as error:
+                if not _out_of_memory(error) or len(wave.rows) == 1:
+                    raise
+                size = (len(wave.rows) + 1) // 2
+                warnings.warn(f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time", stacklevel=3)
+                self.engine.release()
+        return parts[0] if len(parts) == 1 else self._joined(parts, time.perf_counter() - started)
+
+    def _joined(self, parts: list[Sample], seconds: float) -> Sample:
+        """One sample of all waves, at one code length for all: what a wave drew beyond the shortest is dropped."""
         count = min(part.codes.shape[1] for part in parts)
-        data = [p.data if p.codes.shape[1] == count else self.decode(p.codes[:, :count]).cpu() for p in parts]
+        data = [p.data if p.codes.shape[1] == count else self.engine.decode(p.codes[:, :count]) for p in parts]
         codes, rows = (torch.cat(t) for t in ([p.codes[:, :count] for p in parts], [p.rows for p in parts]))
-        seconds = time.perf_counter() - started
-        return Sample(torch.cat(data), codes, seconds, draft.seed, rows, draft.settings, draft.model)
+        return replace(parts[0], data=torch.cat(data), codes=codes, rows=rows, seconds=seconds, session=None)
 
     def _draft(self, n: int, seed: int, settings: Settings, prefix: Int[Tensor, "given k"] | None, count: int) -> Draft:
         """`n` rows that begin with the prefix, if there is one; `count` codes are asked for."""
@@ -266,8 +297,13 @@ class AnytimeModel(nn.Module):
             raise UserError(f"{what} holds the code {bad}; this model's codes run from 0 to {self.codebook_size - 1}")
 
 
-def load(name: str | Path, device: str | torch.device | None = None) -> AnytimeModel:
-    """A saved model folder or a finished run's folder, ready to sample."""
+def load(
+    name: str | Path,
+    device: str | torch.device | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
+) -> AnytimeModel:
+    """A saved model folder or a finished run's folder, ready to sample, by default with the fastest engine for the device."""
     folder = Path(name)
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"
@@ -281,7 +317,11 @@ def load(name: str | Path, device: str | torch.device | None = None) -> AnytimeM
     except RuntimeError:
         raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
     model._saved_hash = found
-    return model.to(pick_device(device)).eval()
+    return model.to(pick_device(device)).eval().use(engine, precision)
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _not_a_model(folder: Path) -> str:

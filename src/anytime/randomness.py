@@ -60,6 +60,12 @@ def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | 
     return _mix(_mix(last * _GOLDEN + key[0]) ^ key[1])
 
 
+def row_keys(seed: int, rows: Int[Tensor, " n"]) -> Int[Tensor, "n 2"]:
+    """The key words of `bits` with the seed and the first counter taken in, for kernels that mix in the others themselves."""
+    words = [torch.full((), word, dtype=torch.int32, device=rows.device) for word in _key(seed)]
+    return torch.stack([_absorb(word, rows) for word in words], dim=1)
+
+
 def uniform(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Float[Tensor, "..."]:
     """Uniform float32 numbers strictly between 0 and 1."""
     # 23 bits: with 24 the largest value plus a half rounds to 1.0 in float32, and log(-log(1)) is not finite.

@@ -13,9 +13,10 @@ from torch import Tensor
 from anytime.model import BLOCK, AnytimeModel
 from anytime.priors.transformer import Transformer
 from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.engine import EagerEngine
+from anytime.sampling.eager import EagerEngine
+from anytime.sampling.engine import Draft
 from anytime.sampling.noise import Settings, gumbel, masked
-from anytime.sampling.session import Draft, Session
+from anytime.sampling.session import Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 

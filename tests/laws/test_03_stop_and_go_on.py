@@ -130,12 +130,12 @@ def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -
 
 def test_waves_are_one_go(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than are held at once: the same codes, and on a stop the rows that are done."""
-    monkeypatch.setattr("anytime.model.WAVE", 512)
+    monkeypatch.setattr("anytime.sampling.eager.EagerEngine.wave", 512)
     whole = model.sample(1100, seed=2, codes=2)
     assert torch.equal(whole.rows, torch.arange(1100))
-    monkeypatch.setattr("anytime.model.WAVE", 2048)
+    monkeypatch.setattr("anytime.sampling.eager.EagerEngine.wave", 2048)
     assert torch.equal(model.sample(1100, seed=2, codes=2).codes, whole.codes)
-    monkeypatch.setattr("anytime.model.WAVE", 512)
+    monkeypatch.setattr("anytime.sampling.eager.EagerEngine.wave", 512)
     stop = threading.Event()
     part = model.sample(1100, seed=2, codes=2, stop=stop, progress=lambda codes, seconds: stop.set())
     assert torch.equal(part.rows, torch.arange(512))

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import Budget, DeadlineWarning, Pace
+from anytime.sampling.engine import Draft, Rows
 from anytime.sampling.noise import Settings
-from anytime.sampling.session import Draft, Session
+from anytime.sampling.session import Session
 
 LENGTH = 50
 
@@ -31,26 +32,38 @@ class FakeEngine:
     steps: int = 0
     name: str = "fake"
     block: int = 8
+    wave: int = 8
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    cold: float = 0.0  # seconds that warming up takes
 
     def clock(self) -> float:
         return self.now
 
-    def start(self, batch: int) -> None:
-        return None
+    def ready(self, draft: Draft) -> bool:
+        return self.cold == 0
 
-    def step(
-        self, codes: Tensor | None, state: None, rows: Tensor, position: int, seed: int, settings: Settings
-    ) -> tuple[Tensor, None]:
+    def warm(self, draft: Draft) -> None:
+        self.now, self.cold = self.now + self.cold, 0.0
+
+    def start(self, draft: Draft) -> Rows:
+        return Rows(draft)
+
+    def step(self, rows: Rows) -> None:
         self.now += self.step_costs[min(self.steps, len(self.step_costs) - 1)]
         self.steps += 1
-        return torch.zeros_like(rows), None
+        rows.fed += 1
+
+    def codes(self, rows: Rows) -> Tensor:
+        return torch.zeros(len(rows.draft.rows), rows.count, dtype=torch.long)
 
     def decode(self, codes: Tensor) -> Tensor:
         self.now += self.decode_cost
         return codes.float()
 
     def wait(self) -> None:
+        pass
+
+    def release(self) -> None:
         pass
 
 
@@ -118,6 +131,13 @@ def test_a_stall_that_was_seen_is_reckoned_with() -> None:
     uneasy.steps.extend([1.0] * 8 + [9.0] * 2)
     uneasy.decodes.extend([1.0] * 10)
     assert spent(FakeEngine([1.0], 1.0), 30, uneasy)[0] < spent(FakeEngine([1.0], 1.0), 30, warm(1.0, 1.0))[0]
+
+
+def test_a_cold_engine_warms_up_before_the_clock_and_says_so() -> None:
+    engine = FakeEngine([2.0], 3.0, cold=500.0)
+    with pytest.warns(DeadlineWarning, match="was cold for 4 rows: 500.0 s"):
+        assert spent(engine, 53, warm(2.0, 3.0)) == (25, 53.0)
+    assert spent(engine, 53, warm(2.0, 3.0)) == (25, 53.0), "warm by now, so nothing is said"
 
 
 def test_budgets_combine(model: AnytimeModel) -> None:

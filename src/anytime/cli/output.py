@@ -64,8 +64,8 @@ def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
     buffer = io.BytesIO()
     np.savez(
         buffer,
-        data=sample.data[rows].numpy(),
-        codes=sample.codes[rows].numpy(),
+        data=sample.data[rows].cpu().numpy(),
+        codes=sample.codes[rows].cpu().numpy(),
         rows=sample.rows[rows].numpy(),
         seconds=np.float64(sample.seconds),
         seed=np.uint64(sample.seed),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -49,6 +49,10 @@ class Arguments(Common):
     """Go on with the samples of an .npz file from where they stopped."""
     pick: Annotated[str | None, tyro.conf.arg(metavar="ROWS")] = None
     """With --refine, only these rows, such as 3,17."""
+    engine: Literal["eager", "compiled", "cuda"] | None = None
+    """What computes: eager anywhere, compiled on a CPU (slow to start, then faster), cuda on a GPU. By default by device."""
+    precision: Literal["fp32", "bf16"] | None = None
+    """Of the compiled and cuda engines; fp32 gives the eager engine's codes."""
     seed: int = 0
     """Same seed, same codes."""
     out: Path = Path("samples.png")
@@ -62,14 +66,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
-    model = load(arguments.model, arguments.device)
+    model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
+    _ = model.engine  # what cannot be is said before any work
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         sample = _drawn(arguments, model, stop)
     write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
     for warning in said:
-        print(f"note: --within of {warning.message}")
+        print(f"note: {warning.message}")
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     print(f"{len(sample.rows)} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
@@ -81,6 +86,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         "stopped": stop.is_set(),
         "seed": sample.seed,
         "model": sample.model,
+        "engine": model.engine.name,
     }
 
 

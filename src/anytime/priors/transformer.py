@@ -132,11 +132,12 @@ class Transformer(nn.Module):
         """Logits of the next code. The cache is written in place: hold the state returned, not the one given."""
         if state.reach >= self.length:
             raise ValueError(f"all {self.length} codes are drawn; there is no further step")
+        if codes is None:
+            return self._first(state)
         position, reach = state.position, state.reach + 1
         rows = torch.arange(len(position), device=position.device)
-        tokens = torch.full_like(position, self.codebook_size) if codes is None else codes
         visible = (torch.arange(reach, device=position.device) <= position[:, None])[:, None, None]
-        h = self._embed(tokens[:, None], position[:, None])
+        h = self._embed(codes[:, None], position[:, None])
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             query, key, value = block.heads_of(h)
@@ -146,3 +147,15 @@ class Transformer(nn.Module):
             attended = F.scaled_dot_product_attention(query, keys[:, :, :reach], values[:, :, :reach], attn_mask=visible)
             h = block.mixed(h, attended)
         return self._logits(h[:, 0]), Cache(state.keys, state.values, position + 1, reach)
+
+    def _first(self, state: Cache) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:
+        """The step at the start symbol, which is the same in every row: computed once, whatever the batch."""
+        batch, device = len(state.position), state.position.device
+        start = torch.full((1, 1), self.codebook_size, device=device)
+        h = self._embed(start, torch.zeros_like(start))
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            _, key, value = block.heads_of(h)
+            state.keys[layer, :, :, 0], state.values[layer, :, :, 0] = key[:, :, 0], value[:, :, 0]
+            h = block.mixed(h, value)  # with one place to look at, attention finds its value
+        return self._logits(h[:, 0]).expand(batch, -1), Cache(state.keys, state.values, state.position + 1, 1)

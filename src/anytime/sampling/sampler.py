@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Sample:
     """A complete sample."""
 
-    data: Tensor  # float32 in the data's range, the shape of n examples
-    codes: Tensor  # [n, codes drawn], int64
+    data: Tensor  # float32 in the data's range, the shape of n examples, on the model's device
+    codes: Tensor  # [n, codes drawn], int64, on the model's device
     seconds: float  # from the call to the finished, decoded tensor
     seed: int
     rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on its neighbours
@@ -40,7 +40,8 @@ class Sample:
             if row not in places:
                 raise UserError(f"--pick {row} is not among the {len(places)} rows of the draft ({_span(self.rows)})")
         chosen = torch.tensor([places[row] for row in rows], dtype=torch.long)
-        return replace(self, data=self.data[chosen], codes=self.codes[chosen], rows=self.rows[chosen], session=None)
+        data, codes = (tensor[chosen.to(tensor.device)] for tensor in (self.data, self.codes))
+        return replace(self, data=data, codes=codes, rows=self.rows[chosen], session=None)
 
 
 def _span(rows: Int[Tensor, " n"]) -> str:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from anytime.errors import UserError
 from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.engine import EagerEngine
+from anytime.sampling.eager import EagerEngine
+from anytime.sampling.engine import Draft
 from anytime.sampling.noise import Settings, draw
 from anytime.sampling.sampler import Sample
-from anytime.sampling.session import Draft, Session, read_session
+from anytime.sampling.session import Session, read_session
 
 
 @dataclass

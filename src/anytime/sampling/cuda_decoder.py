@@ -1,0 +1,93 @@
+"""The decoder of the cuda engine: batch norms folded into the convolutions, channels last, captured as a graph by bucket."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anytime.autoencoders.layout import to_features
+from anytime.autoencoders.vqvae import VQVAE
+from anytime.sampling.cuda_step import bucket, capture
+
+CAPTURED = 512
+"""Rows up to which launching the kernels one by one would take longer than running them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    codes: Tensor
+    out: Tensor
+
+
+def folded(layers: nn.Sequential) -> nn.Sequential:
+    """The same function with every batch norm merged into the transposed convolution before it."""
+    out: list[nn.Module] = []
+    for layer in layers:
+        if isinstance(layer, nn.BatchNorm2d):
+            before = out.pop()
+            assert isinstance(before, nn.ConvTranspose2d)
+            out.append(_merged(before, layer))
+        else:
+            out.append(layer)
+    return nn.Sequential(*out)
+
+
+def _merged(convolution: nn.ConvTranspose2d, norm: nn.BatchNorm2d) -> nn.ConvTranspose2d:
+    """γ (Wx + b − μ) / σ + β = (γ/σ) W x + (b − μ) γ/σ + β"""
+    assert norm.running_mean is not None and norm.running_var is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    shift = norm.bias - norm.running_mean * scale
+    c = convolution
+    size, stride, padding = (tuple(map(int, v)) for v in (c.kernel_size, c.stride, c.padding))
+    merged = nn.ConvTranspose2d(c.in_channels, c.out_channels, size, stride, padding, device=c.weight.device)  # type: ignore[arg-type]
+    merged.weight.data = c.weight.detach() * scale.detach()[:, None, None]  # [in, out, height, width]
+    assert merged.bias is not None
+    merged.bias.data = (shift + c.bias * scale if c.bias is not None else shift).detach()
+    return merged
+
+
+class Decoder:
+    def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
+        self.config = autoencoder.config
+        codebook = autoencoder.quantizer.codebook.detach()
+        self.missing = len(codebook)
+        zero = codebook.new_zeros(1, self.config.dim)  # the latent of a missing code
+        self.codebook = torch.cat([codebook, zero]).to(dtype)
+        self.layers = folded(copy.deepcopy(autoencoder.decoder)).to(dtype).eval()
+        self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._captured: dict[int, _Captured] = {}
+
+    def ready(self, rows: int) -> bool:
+        return rows > CAPTURED or rows in self._captured
+
+    def release(self) -> None:
+        self._captured.clear()
+
+    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+        rows, given = codes.shape
+        size = bucket(rows)
+        if size > CAPTURED:
+            return self._decoded(torch.nn.functional.pad(codes, (0, self.config.length - given), value=self.missing))
+        if size not in self._captured:
+            self._captured[size] = self._capture(size, codes.device)
+        held = self._captured[size]
+        held.codes[:rows, :given] = codes
+        held.codes[:rows, given:] = self.missing
+        held.graph.replay()
+        return held.out[:rows].clone()
+
+    def _capture(self, size: int, device: torch.device) -> _Captured:
+        codes = torch.zeros(size, self.config.length, dtype=torch.long, device=device)
+        out = torch.empty(size, *self.config.shape, device=device)
+        return _Captured(capture(lambda: out.copy_(self._decoded(codes)), lambda: None), codes, out)
+
+    def _decoded(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch channel height width"]:
+        latents = self.codebook[codes]
+        features = to_features(latents, self.config.layout, self.config.places)
+        x: Tensor = self.layers(features.to(memory_format=torch.channels_last))
+        return x.float().contiguous()

@@ -1,0 +1,254 @@
+"""One step of the Transformer prior on static buffers, to be captured as a CUDA graph.
+
+Up to `FEW` rows it is a chain of small fused kernels, above it the library's matrix products with fused kernels between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anytime.priors.transformer import Block, Transformer, TransformerConfig
+from anytime.sampling import kernels
+
+FEW = 256
+"""Rows up to which the chain of small kernels is faster than the library's products."""
+
+
+PDL = True
+"""Programmatic dependent launch; the interpreter that tests run on has none."""
+
+Cut = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    weight: Tensor  # [out, in]
+    bias: Tensor
+
+    @staticmethod
+    def of(layer: nn.Linear, dtype: torch.dtype) -> Linear:
+        return Linear(layer.weight.detach().to(dtype).contiguous(), layer.bias.detach().to(dtype).contiguous())
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    @staticmethod
+    def of(layer: nn.LayerNorm) -> Norm:
+        return Norm(layer.weight.detach().float().contiguous(), layer.bias.detach().float().contiguous(), layer.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    qkv: Linear
+    out: Linear
+    attention_norm: Norm
+    up: Linear
+    down: Linear
+    norm: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Copies of the prior's weights in the engine's precision; layer norms stay in float32."""
+
+    config: TransformerConfig
+    tokens: Tensor  # [codebook_size + 1, width]
+    positions: Tensor
+    embedding_norm: Norm
+    layers: tuple[Layer, ...]
+
+    @staticmethod
+    def of(prior: Transformer, dtype: torch.dtype) -> Weights:
+        def layer(block: nn.Module) -> Layer:
+            assert isinstance(block, Block)
+            products = [Linear.of(linear, dtype) for linear in (block.qkv, block.out, block.up, block.down)]
+            qkv, out, up, down = products
+            return Layer(qkv, out, Norm.of(block.attention_norm), up, down, Norm.of(block.norm))
+
+        tokens, positions = (table.weight.detach().to(dtype).contiguous() for table in (prior.tokens, prior.positions))
+        return Weights(prior.config, tokens, positions, Norm.of(prior.embedding_norm), tuple(map(layer, prior.blocks)))
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """All that a step reads and writes, for one batch."""
+
+    keys: Tensor  # [layers, batch, heads, length, head_dim]
+    values: Tensor
+    codes: Tensor  # [batch, length], int32
+    position: Tensor  # [batch], int32: codes that each row has taken in
+    noise_keys: Tensor  # [batch, 2], int32: two words of noise that know seed and row
+    given: Tensor  # [1], int32: codes up to here are taken in, not drawn
+    temperature: Tensor  # [1]
+
+    @staticmethod
+    def empty(weights: Weights, batch: int, device: torch.device) -> Buffers:
+        c = weights.config
+        shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
+        keys, values = (torch.empty(shape, dtype=weights.tokens.dtype, device=device) for _ in range(2))
+
+        def whole(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        return Buffers(
+            keys, values, whole(batch, c.length), whole(batch), whole(batch, 2), whole(1), torch.ones(1, device=device)
+        )
+
+
+class Step:
+    """Reads the codes before, writes the next ones, advances every row's position by one."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        c = weights.config
+        self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
+        self.padded = _power_of_two(c.width)
+
+    def __call__(self, buffers: Buffers, cut: Cut | None) -> None:
+        batch, c = len(buffers.position), self.weights.config
+        h = self._embedded(buffers)
+        logits = self._few(h, buffers) if batch <= FEW else self._many(h, buffers)
+        if cut is not None:
+            logits = cut(logits)
+        kernels.draw_codes[batch,](
+            logits, buffers.noise_keys, buffers.temperature, buffers.position, buffers.given, buffers.codes,
+            c.length, c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
+        )  # fmt: skip
+
+    def _embedded(self, buffers: Buffers) -> Float[Tensor, "batch width"]:
+        w, c = self.weights, self.weights.config
+        h = w.tokens.new_empty(len(buffers.position), c.width)
+        kernels.embed[len(h),](
+            buffers.codes, buffers.position, w.tokens, w.positions, w.embedding_norm.weight, w.embedding_norm.bias, h,
+            c.codebook_size, c.length, c.width, w.embedding_norm.eps, BLOCK=self.padded, **_launch(len(h)),
+        )  # fmt: skip
+        return h
+
+    def _attended(self, layer: int, qkv: Float[Tensor, "batch three_widths"], buffers: Buffers) -> Float[Tensor, "batch width"]:
+        c, batch = self.weights.config, len(qkv)
+        dim = c.width // c.heads
+        attended = qkv.new_empty(batch, c.width)
+        # Thousands of programs cost more to start than to run while the cache is short: there one takes all heads of its row.
+        group, block, warps = (1, 64, 4) if batch <= 16 else (1, 16, 1) if batch < 4096 else (c.heads, 8, 1)
+        kernels.attend[batch, _ceil(c.heads, group)](
+            qkv, buffers.keys[layer], buffers.values[layer], buffers.position, attended, c.length, dim**-0.5,
+            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=_power_of_two(dim), BLOCK_T=block, num_warps=warps, **_launch(batch),
+        )  # fmt: skip
+        return attended
+
+    def _many(self, h: Float[Tensor, "batch width"], buffers: Buffers) -> Float[Tensor, "batch codebook_size"]:
+        for index, layer in enumerate(self.weights.layers):
+            attended = self._attended(index, torch.addmm(layer.qkv.bias, h, layer.qkv.weight.t()), buffers)
+            h = self._add_norm(attended @ layer.out.weight.t(), layer.out.bias, h, layer.attention_norm)
+            hidden = torch._addmm_activation(layer.up.bias, h, layer.up.weight.t())  # relu in the product's own epilogue
+            h = self._add_norm(hidden @ layer.down.weight.t(), layer.down.bias, h, layer.norm)
+        return h @ self.weights.tokens[:-1].t()
+
+    def _few(self, h: Float[Tensor, "batch width"], buffers: Buffers) -> Float[Tensor, "batch codebook_size"]:
+        for index, layer in enumerate(self.weights.layers):
+            attended = self._attended(index, self._linear(h, layer.qkv), buffers)
+            h = self._add_norm(self._parts(attended, layer.out), layer.out.bias, h, layer.attention_norm)
+            hidden = self._linear(h, layer.up, relu=True)
+            h = self._add_norm(self._parts(hidden, layer.down), layer.down.bias, h, layer.norm)
+        logits = torch.empty(len(h), self.weights.config.codebook_size, device=h.device)
+        self._product(h, Linear(self.weights.tokens[:-1], self.weights.tokens), logits, relu=False, bias=False, split=1)
+        return logits
+
+    def _add_norm(
+        self, x: Float[Tensor, "*parts batch width"], bias: Tensor, residual: Float[Tensor, "batch width"], norm: Norm
+    ) -> Float[Tensor, "batch width"]:
+        out, (rows, width) = torch.empty_like(residual), residual.shape
+        block = 1 if rows <= FEW else 4
+        kernels.add_norm[_ceil(rows, block),](
+            x, bias, residual, norm.weight, norm.bias, out, rows, width, norm.eps,
+            PARTS=x.shape[0] if x.ndim == 3 else 1, BIAS=True, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
+        )  # fmt: skip
+        return out
+
+    def _linear(self, h: Float[Tensor, "batch k"], linear: Linear, *, relu: bool = False) -> Float[Tensor, "batch n"]:
+        out = h.new_empty(len(h), len(linear.weight))
+        self._product(h, linear, out, relu=relu, bias=True, split=1)
+        return out
+
+    def _parts(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
+        """The product in parts that sum to it, without its bias."""
+        split = _split(*x.shape)
+        kind = torch.float32 if split > 1 else x.dtype
+        parts = torch.empty(split, len(x), len(linear.weight), dtype=kind, device=x.device)
+        self._product(x, linear, parts, relu=False, bias=False, split=split)
+        return parts
+
+    def _product(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
+        rows, (n, k) = len(x), linear.weight.shape
+        tile = _tile(rows, k, split)
+        grid = (_ceil(rows, tile["BLOCK_M"]), _ceil(n, tile["BLOCK_N"]), split)
+        kernels.linear[grid](
+            x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
+            PRECISION=self.precision, **tile, **_launch(rows),
+        )  # fmt: skip
+
+
+def _launch(rows: int) -> dict[str, bool]:
+    """Kernels begin before those ahead of them end, where it pays: behind the library's products it does not."""
+    return {"PDL": PDL and rows <= FEW} | ({"launch_pdl": True} if PDL and rows <= FEW else {})
+
+
+def _split(rows: int, k: int) -> int:
+    """Into how many equal parts a sum over k is cut: few rows leave most of the card idle otherwise."""
+    most = k // 256 if rows <= 16 or k <= 512 else k // 512
+    return next(parts for parts in (8, 4, 2, 1) if parts == 1 or (parts <= most and k % (parts * 128) == 0))
+
+
+def _tile(rows: int, k: int, split: int) -> dict[str, Any]:
+    """Shape of a program's tile, as measured on an H200 with the paper's widths."""
+    deep = max(16, min(512, _power_of_two(k // split)))
+    if rows <= 16:
+        return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": deep, "num_warps": 2, "num_stages": 2}
+    depth = deep if split == 1 else min(256, deep)
+    return {"BLOCK_M": 32 if rows <= 32 else 64, "BLOCK_N": 32, "BLOCK_K": depth, "num_warps": 4, "num_stages": 2}
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def bucket(rows: int) -> int:
+    """The batch that is computed for so many rows: powers of two, eights up to 128, then also the middles between powers.
+
+    >>> [bucket(n) for n in (1, 3, 9, 100, 130, 8192)]
+    [1, 4, 16, 104, 192, 8192]
+    """
+    if 16 < rows <= 128:
+        return _ceil(rows, 8) * 8
+    size = _power_of_two(rows)
+    return size * 3 // 4 if 128 < rows <= size * 3 // 4 else size
+
+
+def capture(work: Callable[[], Any], reset: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """The work as a graph. It is run a few times first, as kernels are compiled on first use, and reset after."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            work()
+            reset()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    reset()
+    return graph

@@ -1,0 +1,196 @@
+"""Triton kernels of the cuda engine. A step at small batch is bound by latency, at large batch by reading the cache.
+
+- `linear`: a few rows times a weight matrix, which is read before waiting for the kernel ahead (`PDL`: programmatic dependent
+  launch); long sums are cut into parts so that all of the card works.
+- `add_norm`: the parts' sum, the residual and the layer norm behind it.
+- `attend`: one new query against the filled part of the cache, and no further.
+- `embed`: token and position, normed.
+- `draw_codes`: the draw of `noise.py`, hash and all, without asking the host.
+
+Post-norm blocks: h1 = norm(h + out(attention(h))), h2 = norm(h1 + down(relu(up(h1)))).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def _normed(x, weight, bias, column, width, eps):
+    """Layer norm of each row of x, whose columns beyond `width` are padding."""
+    inside = column[None, :] < width
+    mean = tl.sum(tl.where(inside, x, 0.0), 1) / width
+    centred = tl.where(inside, x - mean[:, None], 0.0)
+    variance = tl.sum(centred * centred, 1) / width
+    scale = tl.load(weight + column, mask=column < width, other=0.0).to(tl.float32)
+    shift = tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)
+    return centred * (1.0 / tl.sqrt(variance + eps))[:, None] * scale[None, :] + shift[None, :]
+
+
+@triton.jit
+def _tile(weight, n, k, rows, columns, stride):
+    """Part of a weight matrix, transposed; it is read again at the next step, so it is to stay in the second-level cache."""
+    inside = (n[None, :] < rows) & (k[:, None] < columns)
+    return tl.load(weight + n[None, :] * stride + k[:, None], mask=inside, other=0.0, eviction_policy="evict_last")
+
+
+@triton.jit
+def linear(
+    x, weight, bias, out, rows,
+    K: tl.constexpr, N: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """out[part] = act(x[:, part] @ weight[:, part]^T + bias) for few rows.
+
+    K is cut into SPLIT parts, each computed by a program of its own and summed by whoever reads them, in a fixed order.
+    """
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    part = tl.program_id(2)
+    if PDL:
+        gdc_launch_dependents()
+    begin = part * (K // SPLIT)
+    end = begin + K // SPLIT
+    k = begin + tl.arange(0, BLOCK_K)
+    w = _tile(weight, n, k, N, end, K)
+    if PDL:
+        gdc_wait()
+    h = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < rows) & (k[None, :] < end), other=0.0)
+    sums = tl.dot(h, w, input_precision=PRECISION)
+    for start in tl.range(begin + BLOCK_K, end, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        w = _tile(weight, n, k, N, end, K)
+        h = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < rows) & (k[None, :] < end), other=0.0)
+        sums = tl.dot(h, w, sums, input_precision=PRECISION)
+    if BIAS:
+        sums += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        sums = tl.maximum(sums, 0.0)
+    target = out + part * rows * N + m[:, None] * N + n[None, :]
+    tl.store(target, sums.to(out.dtype.element_ty), mask=(m[:, None] < rows) & (n[None, :] < N))
+
+
+@triton.jit
+def embed(
+    codes, position, tokens, positions, norm_weight, norm_bias, out, start_symbol, length, width, eps,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """norm(token + position) of the code before, one program a row; the start symbol before the first."""
+    row = tl.program_id(0)
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    column = tl.arange(0, BLOCK)
+    at = tl.load(position + row)
+    token = tl.load(codes + row * length + at - 1, mask=at > 0, other=start_symbol)
+    inside = column < width
+    total = tl.load(tokens + token * width + column, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(positions + at * width + column, mask=inside, other=0.0).to(tl.float32)
+    h = _normed(total[None, :], norm_weight, norm_bias, column, width, eps)
+    tl.store(out + row * width + column[None, :], h.to(out.dtype.element_ty), mask=inside[None, :])
+
+
+@triton.jit
+def add_norm(
+    x, bias, residual, norm_weight, norm_bias, out, rows, width, eps,
+    PARTS: tl.constexpr, BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """norm(residual + bias + the sum of x's parts), some rows a program."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    m = (tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = (m[:, None] < rows) & (column[None, :] < width)
+    place = m[:, None] * width + column[None, :]
+    total = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    if BIAS:
+        total += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    for part in tl.static_range(PARTS):
+        total += tl.load(x + part * rows * width + place, mask=inside, other=0.0).to(tl.float32)
+    h = _normed(total, norm_weight, norm_bias, column, width, eps)
+    tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def attend(
+    qkv, keys, values, position, out, length, scale,
+    HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Softmax attention of one row, GROUP heads one after the other, over the `position` places before it and its own.
+
+    The new key and value join the cache; the online softmax begins with them, still in registers. What is read of the cache is
+    not read again before the next step, so it gives way to the weights in the second-level cache.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * GROUP
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    column = tl.arange(0, PADDED)
+    inside = column < DIM
+    at = tl.load(position + row)
+    for head in tl.range(first, tl.minimum(first + GROUP, HEADS)):
+        source = qkv + row * 3 * HEADS * DIM + head * DIM + column
+        query = tl.load(source, mask=inside, other=0.0).to(tl.float32) * scale
+        key = tl.load(source + HEADS * DIM, mask=inside, other=0.0)
+        value = tl.load(source + 2 * HEADS * DIM, mask=inside, other=0.0)
+        cached = (row * HEADS + head) * length * DIM
+        tl.store(keys + cached + at * DIM + column, key, mask=inside, eviction_policy="evict_first")
+        tl.store(values + cached + at * DIM + column, value, mask=inside, eviction_policy="evict_first")
+        highest = tl.sum(query * key.to(tl.float32), 0)
+        mass = 1.0
+        found = value.to(tl.float32)
+        for start in tl.range(0, at, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            place = cached + t[:, None] * DIM + column[None, :]
+            filled = (t[:, None] < at) & inside[None, :]
+            k = tl.load(keys + place, mask=filled, other=0.0, eviction_policy="evict_first")
+            v = tl.load(values + place, mask=filled, other=0.0, eviction_policy="evict_first")
+            scores = tl.where(t < at, tl.sum(query[None, :] * k.to(tl.float32), 1), float("-inf"))
+            raised = tl.maximum(highest, tl.max(scores, 0))
+            weights = tl.exp(scores - raised)
+            fade = tl.exp(highest - raised)
+            mass = mass * fade + tl.sum(weights, 0)
+            found = found * fade + tl.sum(weights[:, None] * v.to(tl.float32), 0)
+            highest = raised
+        tl.store(out + (row * HEADS + head) * DIM + column, (found / mass).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _mix(x):
+    """As in randomness.py: int32 with wrap-around."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+@triton.jit
+def draw_codes(
+    logits, noise_keys, temperature, position, given, codes, length, categories,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """argmax(logits / temperature + Gumbel noise) of one row, and on to the next position.
+
+    `noise_keys` holds two words a row that have taken in seed and row; position and category are mixed in here.
+    """
+    row = tl.program_id(0)
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    category = tl.arange(0, BLOCK)
+    inside = category < categories
+    at = tl.load(position + row)
+    golden = -0x61C88647
+    first = _mix((tl.load(noise_keys + 2 * row) ^ at) + golden)
+    second = _mix((tl.load(noise_keys + 2 * row + 1) ^ at) + golden)
+    word = _mix(_mix(category * golden + first) ^ second)
+    uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
+    noise = -tl.log(-tl.log(uniform))
+    scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
+    noised = tl.where(inside, scores / tl.load(temperature) + noise, float("-inf"))
+    chosen = tl.argmax(noised, 0)
+    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(given))
+    tl.store(position + row, at + 1)

@@ -1,0 +1,123 @@
+"""The cuda engine against the eager one, on a GPU: laws 2, 3 and 9, and rows that take turns on the same buffers."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+
+from anytime.model import AnytimeModel
+from anytime.sampling.noise import Settings, gumbel, masked
+from anytime.training.recipes import paper
+
+pytestmark = pytest.mark.gpu
+TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
+CUT = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[AnytimeModel, AnytimeModel]:
+    """The paper's CIFAR-10 shape with weights far from their start, eager and cuda."""
+    torch.manual_seed(0)
+    eager, cuda = (AnytimeModel(paper("cifar10", (3, 32, 32)).model).cuda().eval() for _ in range(2))
+    with torch.no_grad():
+        for parameter in eager.prior.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    cuda.load_state_dict(eager.state_dict())
+    eager._saved_hash = cuda._saved_hash = "random weights"
+    return eager, cuda.use("cuda", "fp32")
+
+
+@pytest.mark.parametrize("settings", [{}, CUT], ids=["plain", "cut"])
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 100, 200, 300, 2000, 5000])
+def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
+    models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, float]
+) -> None:
+    eager, cuda = models
+    a, b = (model.sample(n, seed=3, **settings).codes for model in models)  # type: ignore[arg-type]
+    parted = (a != b).any(1).nonzero()[:, 0]
+    assert len(parted) <= max(1, n // 1000)
+    for row in parted.tolist():
+        position = int((a[row] != b[row]).nonzero()[0])
+        logits = eager.prior(a[row : row + 1])[:, position]
+        rows = torch.tensor([row], device=a.device)
+        noised = masked(logits, Settings(**settings)) + gumbel(3, rows, position, eager.codebook_size)  # type: ignore[arg-type]
+        assert (noised.max() - noised[0, [int(a[row, position]), int(b[row, position])]]).max() < TIE
+
+
+def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    eager, cuda = models
+    codes = eager.sample(600, seed=1).codes
+    for n, k in ((1, 70), (100, 1), (600, 30), (5, 0)):
+        with torch.no_grad():
+            torch.testing.assert_close(cuda.engine.decode(codes[:n, :k]), eager.decode(codes[:n, :k]), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("n", [1, 100, 5000])
+def test_stopping_and_going_on_give_the_codes_of_one_go(
+    models: tuple[AnytimeModel, AnytimeModel], n: int, precision: str
+) -> None:
+    model = models[1].use("cuda", precision)
+    full = model.sample(n, seed=5).codes
+    assert torch.equal(model.sample(n, seed=5).codes, full)
+    assert torch.equal(model.sample(n, seed=5, codes=20).codes, full[:, :20])
+    assert torch.equal(model.refine(model.sample(n, seed=5, codes=20)).codes, full)
+    assert torch.equal(model.sample(n, seed=5, prefix=full[:, :7]).codes, full)
+    for sample in model.stream(n, seed=5, every=30):
+        assert torch.equal(sample.codes, full[:, : sample.codes.shape[1]])
+    assert sample.codes.shape[1] == 70
+    models[1].use("cuda", "fp32")
+
+
+def test_two_sessions_that_take_turns_do_not_disturb_each_other(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    from anytime.sampling.budget import Budget
+
+    model = models[1]
+    one, other = model.sample(40, seed=1).codes, model.sample(37, seed=2, **CUT).codes  # type: ignore[arg-type]
+    first, second = model.session(40, seed=1), model.session(37, seed=2, **CUT)  # type: ignore[arg-type]
+    for count in range(7, 71, 7):
+        a, b = first.run(Budget(codes=count)), second.run(Budget(codes=count))
+        assert torch.equal(a.codes, one[:, :count])
+        assert torch.equal(b.codes, other[:, :count])
+
+
+def test_threads_may_share_a_model(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    model, found = models[1], {}
+    expected = {seed: model.sample(8, seed=seed).codes for seed in range(4)}
+    threads = [
+        threading.Thread(target=lambda seed=seed: found.update({seed: model.sample(8, seed=seed).codes})) for seed in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(found[seed], expected[seed]) for seed in range(4))
+
+
+def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    model = models[1].use("cuda", "bf16")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.sample(3000, within=10.0)
+    assert any("was cold for 3000 rows" in str(w.message) for w in said)
+    full = model.sample(3000, within=10.0)
+    half = model.sample(3000, within=full.seconds / 2)
+    assert half.seconds <= full.seconds / 2 * 1.1
+    assert 10 < half.codes.shape[1] < 60
+    stop = threading.Event()
+    stopped = model.sample(3000, stop=stop, progress=lambda codes, seconds: stop.set() if codes == 9 else None)
+    assert stopped.codes.shape[1] == 9
+    models[1].use("cuda", "fp32")
+
+
+def test_rows_that_do_not_fit_are_halved_and_it_is_said(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    model = models[1].use("cuda", "bf16")
+    model.engine.block = model.engine.wave = 1 << 20  # type: ignore[misc]  # 900 GB of cache
+    with pytest.warns(UserWarning, match="rows do not fit into memory; going on with"):
+        sample = model.sample(1 << 18, codes=1)
+    assert len(sample.rows) == 1 << 18
+    models[1].use("cuda", "fp32")
+    torch.cuda.empty_cache()
