@@ -31,6 +31,10 @@ class FeatureNetwork(Protocol):
         """Features of one picture."""
 
     @property
+    def batch(self) -> int:
+        """Pictures that are best given at a time."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property
@@ -56,7 +60,7 @@ class RandomNetwork:
     distance = "frechet_random"
     suffix = "_random"
     WIDTHS = (3, 16, 32, 64)
-    BATCH = 500
+    batch = 500
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -70,7 +74,7 @@ class RandomNetwork:
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
-        return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.BATCH)])
+        return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n features"]:
         h = (x.float() - 128) / 128

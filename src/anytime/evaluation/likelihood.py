@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ def held_out_codes(model: AnytimeModel, x: UInt8[Tensor, "n channel height width
 
 
 @torch.no_grad()
-def bits_by_position(prior: Prior[object], codes: Int[Tensor, "n length"]) -> list[float]:
+def bits_by_position(prior: Prior[Any], codes: Int[Tensor, "n length"]) -> list[float]:
     """−log₂ p(code_i | codes before it), averaged over the examples, for every position i.
 
     Their sum is the bits that a whole example takes; log₂ codebook_size is what a prior that knows nothing needs for each.

@@ -88,7 +88,7 @@ def reconstruction_rows(
 ) -> list[Row]:
     """Quality of pictures decoded from every fraction of their true codes: what the autoencoder alone allows."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = statistics.reconstructions("held-out", model, x, counts)
+    source = statistics.reconstructions("reconstructions", model, x, counts)
     return [
         {"series": series, "fraction": fraction, "codes": count, **compared(found, real, network)}
         for fraction, count, found in zip(fractions, counts, gathered(source, network, folder, reporter), strict=True)
@@ -103,5 +103,5 @@ def data_row(
     reporter: Reporter | None = None,
 ) -> Row:
     """Quality of real held-out pictures: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
-    (found,) = gathered(statistics.pictures("held-out-data", x), network, (cache or cache_folder()) / "features", reporter)
+    (found,) = gathered(statistics.pictures("held-out", x), network, (cache or cache_folder()) / "features", reporter)
     return {"series": "held-out data", **compared(found, real, network)}

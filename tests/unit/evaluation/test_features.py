@@ -28,7 +28,7 @@ def test_features_tell_pictures_apart(x: torch.Tensor, monkeypatch: pytest.Monke
     assert features.shape == (9, network.size)
     assert torch.pdist(features).min() > 0.01
     assert 0.05 < float(features.std()) < 2
-    monkeypatch.setattr(RandomNetwork, "BATCH", 4)
+    monkeypatch.setattr(RandomNetwork, "batch", 4)
     torch.testing.assert_close(network(x), features)
 
 

@@ -75,11 +75,11 @@ def test_pictures_are_resized_and_centred_as_fid_wants(saved: Path) -> None:
     np.testing.assert_allclose(features[1, :299].numpy(), expected, atol=1e-5)
 
 
-def test_batches_do_not_change_the_features(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_do_not_change_the_features(saved: Path) -> None:
     network = Inception(saved, torch.device("cpu"))
     x = torch.randint(256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     whole = network(x)
-    monkeypatch.setattr(inception, "CPU_BATCH", 2)
+    network.batch = 2
     assert torch.equal(network(x), whole)
 
 

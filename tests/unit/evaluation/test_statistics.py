@@ -138,8 +138,10 @@ def test_a_killed_run_goes_on(
         gathered(killed_after(source, chunks), network, tmp_path)
     watching = Watching()
     assert equal(gathered(killed_after(source, 4 - chunks), network, tmp_path, watching), whole)
-    assert watching.stages == [(source.label, 10 * chunks, 37)]
-    assert watching.steps == [10, 20, 30, 37][chunks:]
+    assert watching.stages == [(source.label, 10 * chunks * source.series, 37 * source.series)]
+    assert len(watching.steps) == (4 - chunks) * source.series
+    assert watching.steps == sorted(set(watching.steps))
+    assert watching.steps[-1] == 37 * source.series
 
 
 def test_what_is_gathered_is_found_again(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
