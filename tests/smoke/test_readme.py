@@ -40,10 +40,16 @@ def test_the_commands_work_as_written(desk: Path, here: Callable[..., object]) -
     assert len(verbs) >= 9
     for _, verb, *rest in verbs:
         # Real schedules take hours on a CPU; at smoke scale the same flags are parsed and the same stages run.
-        scale = [] if verb != "train" else ["--scale", "smoke"]
+        scale = [] if verb not in ("train", "evaluate") else ["--scale", "smoke"]
         outcome = here(verb, *[w for w in rest if w != "short" and w != "--scale"], *scale)
         assert outcome.status == 0, (verb, rest, outcome.err)  # type: ignore[attr-defined]
-    for name in ("quarter.png", "sharpening.gif", "alike.png", "runs/mnist-paper/report.html"):
+    for name in (
+        "quarter.png",
+        "sharpening.gif",
+        "alike.png",
+        "runs/mnist-paper/report.html",
+        "runs/demo/evaluation/report.html",
+    ):
         assert (desk / name).stat().st_size > 0
 
 

@@ -18,6 +18,7 @@ VERBS = {
     "train": "train a model: pretrain, ordered, prior; the same command again resumes",
     "sample": "draw samples from any number of codes",
     "reconstruct": "encode pictures and decode them from their first codes",
+    "evaluate": "FID, error, bits and speed by number of codes; a report",
     "info": "what a model is and whether it is whole",
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
+import sys
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -23,6 +25,11 @@ class Common:
     """Print one JSON document as the last line of stdout."""
     device: str | None = None
     """cpu or cuda; by default cuda where there is one."""
+
+
+def typed_command() -> str:
+    """The command as it was given, for files that hold its results."""
+    return shlex.join(["anytime", *sys.argv[1:]])
 
 
 def parse(cls: type[Arguments], argv: list[str], program: str, description: str) -> Arguments:

@@ -51,7 +51,7 @@ class TrainingConsole:
         if not self.console.is_terminal and (now - self._line > LINE_SECONDS or step == self._steps):
             self._line = now
             rate = (now - self._begun) / max(1, step - self._first)
-            self.say(f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {text}")
+            self.say(f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {text}".rstrip())
 
     def say(self, text: str) -> None:
         if self.console.is_terminal:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common
-from anytime.errors import UserError
+from anytime.cli.arguments import Common, typed_command
+from anytime.cli.datasets import find_dataset
 
 if TYPE_CHECKING:
     import torch
@@ -55,14 +53,14 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
 
     started = time.monotonic()
     device = pick_device(arguments.device)
-    dataset = _dataset(arguments)
+    dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
     config = _config(arguments, dataset, device)
     folder = arguments.out or Path("runs") / f"{arguments.name}-{config.recipe}"
     alone_or_first = os.environ.get("RANK", "0") == "0"
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
-        model = train(config, dataset, folder, device, console, _command(), arguments.share)
+        model = train(config, dataset, folder, device, console, typed_command(), arguments.share)
         if not alone_or_first:
             return None
         from anytime.evaluation.report import write_report
@@ -77,22 +75,6 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     return {"run": str(folder), "model": str(folder / "model"), "seconds": seconds, **paths, "error_by_codes": report.errors}
 
 
-def _dataset(arguments: Arguments) -> Dataset:
-    """The data asked for; at smoke scale seeded synthetic examples stand in for a set that is absent."""
-    from anytime import data
-    from anytime.data.catalog import find, state
-    from anytime.data.folder import DEFAULT, LARGEST, SMALLEST
-
-    entry, size = find(arguments.name), arguments.size
-    absent = arguments.data is None and state(entry) not in ("embedded", "in the cache")
-    if arguments.scale != "smoke" or not absent or (entry.shape is not None and size is not None):
-        return data.load(arguments.name, data=arguments.data, size=size)
-    side = DEFAULT if size is None else size
-    if not SMALLEST <= side <= LARGEST:
-        raise UserError(f"--size {side} is outside {SMALLEST}..{LARGEST}: choose a size between them")
-    return data.synthetic(arguments.name, entry.shape or (3, side, side))
-
-
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
     from anytime.autoencoders.truncation import parse
     from anytime.config import override
@@ -105,7 +87,3 @@ def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> Run
     if device.type == "cuda" and arguments.scale != "smoke":
         config = replace(config, precision="bfloat16", compile=True, graph=True)
     return override(config, arguments.set)
-
-
-def _command() -> str:
-    return shlex.join(["anytime", *sys.argv[1:]])

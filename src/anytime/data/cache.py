@@ -31,8 +31,8 @@ def digest(path: Path, algorithm: str) -> str:
         return f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
 
 
-def verify(path: Path, expected: str, name: str) -> None:
-    """Refuse a cached file of set `name` whose checksum is wrong, and move it aside.
+def verify(path: Path, expected: str, name: str, advice: str | None = None) -> None:
+    """Refuse a cached file of `name` whose checksum is wrong, and move it aside; `advice` says how to get a whole one.
 
     A file found right is remembered by size and time, for hashing 1.4 GB at every start would cost seconds.
     """
@@ -40,11 +40,11 @@ def verify(path: Path, expected: str, name: str) -> None:
         return
     got = digest(path, expected.partition(":")[0])
     if got != expected:
-        raise rejected(path, path, expected, got, name)
+        raise rejected(path, path, expected, got, name, advice)
     remember(path, expected)
 
 
-def rejected(found: Path, target: Path, expected: str, got: str, name: str) -> UserError:
+def rejected(found: Path, target: Path, expected: str, got: str, name: str, advice: str | None = None) -> UserError:
     """Move a file with a wrong checksum to `TARGET.rejected` and make the error that says so."""
     aside = target.with_name(target.name + ".rejected")
     try:
@@ -53,7 +53,7 @@ def rejected(found: Path, target: Path, expected: str, got: str, name: str) -> U
         aside = found
     return UserError(
         f"{target.name} of {name} is damaged or altered (expected {expected}, got {got}): it was kept as {aside} and not used; "
-        f"run `anytime data get {name}` again or pass --data DIR"
+        + (advice or f"run `anytime data get {name}` again or pass --data DIR")
     )
 
 

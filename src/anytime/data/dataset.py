@@ -28,6 +28,8 @@ class Dataset:
     source: str
     """one phrase for logs and results: where the pixels came from, how they were cropped and split"""
     synthetic: bool = False
+    drawn: bool = False
+    """whether the validation part was drawn from the training pictures that the set publishes"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -39,6 +41,14 @@ class Dataset:
     def held_out(self) -> UInt8[Tensor, "n channel height width"]:
         """What numbers are reported on: the test part, or the validation part where there is none."""
         return self.validation if self.test is None else self.test
+
+    @property
+    def published_train(self) -> UInt8[Tensor, "n channel height width"]:
+        """The training set as published, which distances are measured to: drawn validation pictures are part of it.
+
+        Not where they are what numbers are reported on, for want of a test part.
+        """
+        return torch.cat([self.train, self.validation]) if self.drawn and self.test is not None else self.train
 
     def subset(self, train: int, validation: int) -> Dataset:
         """The first `train` training examples and the first `validation` of the validation and the test part."""
@@ -72,7 +82,7 @@ def drawn_validation(name: str, train: Tensor, test: Tensor | None, source: str)
     """The dataset of a set that publishes no validation part."""
     rest, drawn = split_validation(train)
     source = f"{source}; {len(drawn):,} of {len(train):,} training pictures drawn by seed 0 for validation"
-    return Dataset(name, rest, drawn, test, source)
+    return Dataset(name, rest, drawn, test, source, drawn=True)
 
 
 def synthetic(name: str, shape: tuple[int, int, int], count: int = 1024, seed: int = 0) -> Dataset:

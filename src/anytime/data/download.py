@@ -11,7 +11,7 @@ from anytime.data.catalog import RemoteFile, find
 from anytime.data.progress import DownloadBar
 from anytime.errors import UserError
 
-__all__ = ["cache_folder", "get"]
+__all__ = ["cache_folder", "download", "get"]
 
 
 def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
@@ -26,19 +26,22 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
         if (folder / file.name).is_file():
             verify(folder / file.name, file.hash, name)
         else:
-            _download(file, folder, name, progress)
+            download(file, folder, name, progress)
     return folder
 
 
-def _download(file: RemoteFile, folder: Path, name: str, progress: bool) -> None:
-    """Fetch one file under a temporary name; it gets its own only after its checksum was found right."""
+def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, advice: str | None = None) -> Path:
+    """Fetch one file of `name` under a temporary name; it gets its own only after its checksum was found right.
+
+    `advice` ends the sentence of a download that failed: by default how to get a data set another way.
+    """
     target, partial = folder / file.name, folder / f".{file.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _fetch(file, partial, progress, name)
+        _fetch(file, partial, progress, advice or f"try again, or pass a copy of {name} with --data DIR")
         got = digest(partial, file.hash.partition(":")[0])
         if got != file.hash:
-            raise rejected(partial, target, file.hash, got, name)
+            raise rejected(partial, target, file.hash, got, name, advice)
         partial.replace(target)
     except OSError as error:
         reason = error.strerror or error
@@ -47,11 +50,15 @@ def _download(file: RemoteFile, folder: Path, name: str, progress: bool) -> None
         with suppress(OSError):
             partial.unlink()
     remember(target, file.hash)
+    return target
 
 
-def _fetch(file: RemoteFile, partial: Path, progress: bool, name: str) -> None:
-    import pooch
-    import requests
+def _fetch(file: RemoteFile, partial: Path, progress: bool, advice: str) -> None:
+    try:
+        import pooch
+        import requests
+    except ImportError:  # a bare machine
+        raise UserError(f"{file.url} cannot be downloaded (pooch is not installed): {advice}") from None
 
     bar = DownloadBar(file.name, file.bytes) if progress else None
     # Unencoded: otherwise requests unpacks a .gz that a server labels as such, and the checksum no longer fits.
@@ -59,7 +66,6 @@ def _fetch(file: RemoteFile, partial: Path, progress: bool, name: str) -> None:
     try:
         fetch(file.url, str(partial), None)
     except requests.RequestException as error:
-        advice = f"try again, or pass a copy of {name} with --data DIR"
         raise UserError(f"{file.url} cannot be downloaded ({_reason(error)}): {advice}") from error
     finally:
         if bar is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -16,16 +16,26 @@ from anytime.model import AnytimeModel
 
 BATCH = 500
 
+Progress = Callable[[int], None]
+"""Called with the number of examples done."""
+
 
 @torch.no_grad()
-def error_by_codes(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]) -> list[float]:
+def error_by_codes(
+    model: AnytimeModel,
+    x: UInt8[Tensor, "n channel height width"],
+    counts: Sequence[int],
+    progress: Progress | None = None,
+) -> list[float]:
     """Mean squared error per value of x, in [0, 1] units, from the first `count` codes, for each count."""
     sums = torch.zeros(len(counts), dtype=torch.float64)
-    for part in x.split(BATCH):
+    for start, part in zip(range(0, len(x), BATCH), x.split(BATCH), strict=True):
         pixels = to_float(part).to(model.device)
         codes = model.encode(pixels)
         for index, count in enumerate(counts):
             sums[index] += squared_error(pixels, model.decode(codes[:, :count])).double().sum().cpu()
+        if progress is not None:
+            progress(start + len(part))
     return (sums / x.numel()).tolist()
 
 

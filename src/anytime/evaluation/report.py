@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import importlib.util
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from torch import Tensor
 from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
+from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
 from anytime.evaluation.reconstruction import error_by_codes
 from anytime.model import AnytimeModel
 from anytime.storage import write_json, write_whole
@@ -27,13 +25,6 @@ from anytime.training.samples import code_rows
 EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
 FRAMES = 32  # of the animation: a hundred of them, of faces, weigh as much as all the rest twenty times over
 FRAME_SECONDS = 0.25
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-img { max-width: 100%; image-rendering: pixelated } figure { margin: 1.5rem 0 } figcaption { color: #555 }
-table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +63,19 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
     metrics = log.read(folder / "metrics.jsonl")
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}"
     parts = [
-        f"<h1>{html.escape(title)}</h1>",
         "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
-        _figure(
-            _data_uri("png", png_bytes(rows)), "The same samples from a quarter, a half, three quarters and all of their codes."
-        ),
-        _figure(_data_uri("gif", movie), "One batch sharpening code by code."),
+        picture("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
+        picture("gif", movie, "One batch sharpening code by code."),
         *_curves(metrics, errors),
         "<h2>How it was made</h2>",
         _table(folder, metrics),
     ]
-    body = "\n".join(parts)
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-    return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n{body}\n</body></html>\n"
+    return document(title, parts)
 
 
 def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
     """Loss curves and the error by code length; without matplotlib, the errors as a sentence."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
         return [f"<p>Curves need matplotlib (the extra <code>plots</code>). Error from 0, 1, … codes: {text}.</p>"]
     import matplotlib.figure
@@ -108,16 +94,10 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
     axes.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
     return [
         "<h2>Training</h2>",
-        _figure(_data_uri("png", _figure_png(losses)), "Loss by epoch, on training and validation data."),
+        picture("png", plot_png(losses), "Loss by epoch, on training and validation data."),
         "<h2>Error by code length</h2>",
-        _figure(_data_uri("png", _figure_png(curve)), "Held-out reconstruction error, pixels in [0, 1], from the first codes."),
+        picture("png", plot_png(curve), "Held-out reconstruction error, pixels in [0, 1], from the first codes."),
     ]
-
-
-def _figure_png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
 
 
 def _table(folder: Path, metrics: list[dict[str, Any]]) -> str:
@@ -127,14 +107,5 @@ def _table(folder: Path, metrics: list[dict[str, Any]]) -> str:
         best = min((line for line in metrics if line["stage"] == stage), key=lambda line: float(line["validation"]["loss"]))
         figures = ", ".join(f"{name} {value:.4g}" for name, value in best["validation"].items())
         rows[stage] = f"best epoch {best['epoch']}: {figures}"
-    cells = "\n".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
     config = html.escape(json.dumps(read_json(folder / "config.json"), indent=1))
-    return f"<table>{cells}</table>\n<details><summary>The whole config</summary><pre>{config}</pre></details>"
-
-
-def _figure(source: str, caption: str) -> str:
-    return f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-
-
-def _data_uri(kind: str, content: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f"{facts_table(rows)}\n<details><summary>The whole config</summary><pre>{config}</pre></details>"

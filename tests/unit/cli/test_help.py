@@ -61,6 +61,7 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--out",
         ],
         "reconstruct": ["MODEL", "FILES", "--codes", "--out"],
+        "evaluate": ["MODEL", "--samples", "--fractions", "--inception", "--dataset", "--data", "--scale", "--seed", "--out"],
         "info": ["MODEL", "--check"],
     }
     for option in [*options.get(verb, []), "--json", "--device"]:

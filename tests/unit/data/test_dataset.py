@@ -41,6 +41,14 @@ def test_held_out_is_the_test_part_or_else_validation() -> None:
     assert len(drawn_validation("a", x, None, "here").held_out) == 10
 
 
+def test_the_published_training_set() -> None:
+    x = numbered(100)
+    whole = drawn_validation("a", x, x[:7], "here").published_train
+    assert torch.equal(numbers(whole).sort().values, torch.arange(100))
+    assert len(drawn_validation("a", x, None, "here").published_train) == 90, "held-out pictures are no part of it"
+    assert len(Dataset("a", x[:80], x[80:], x[:7], "a published split").published_train) == 80
+
+
 def test_subset_takes_the_first_and_says_so() -> None:
     dataset = drawn_validation("a", numbered(100), numbered(50), "here")
     small = dataset.subset(20, 5)

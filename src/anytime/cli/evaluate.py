@@ -1,0 +1,162 @@
+"""anytime evaluate MODEL"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from anytime.cli.arguments import Common, typed_command
+from anytime.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from anytime.data import Dataset
+    from anytime.evaluation.assessment import Settings
+    from anytime.evaluation.features import FeatureNetwork
+    from anytime.experiments.results import Results
+    from anytime.model import AnytimeModel
+
+NUMBERS = "evaluation.json"
+SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Common):
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A run's folder or a saved model's."""
+    samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Samples behind FID at every length, by default 50000; fewer read higher."""
+    fractions: Annotated[str, tyro.conf.arg(metavar="F,F,…")] = "0.2,0.4,0.6,0.8,1.0"
+    """Shares of the codes to decode from, each above 0 and at most 1."""
+    inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    """The FID network's file; by default from the cache, or downloaded once."""
+    dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The data set to compare with; by default the one the model was trained on."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """A local copy of the set in its published format, or the folder of pictures."""
+    scale: Literal["smoke", "full"] = "full"
+    """smoke: seconds, with few samples and a random network in place of Inception, whose distance is not called FID."""
+    seed: int = 0
+    """Same seed, same samples."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder for evaluation.json, curves and report.html; by default MODEL/evaluation."""
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    from anytime.cli.console import TrainingConsole
+    from anytime.evaluation import summary
+    from anytime.evaluation.assessment import assess, check_shape
+    from anytime.experiments.results import Results, read
+    from anytime.model import load
+    from anytime.storage import write_json, write_whole
+    from anytime.training.folder import environment
+
+    started, settings = time.monotonic(), _settings(arguments)
+    folder = arguments.out or Path(arguments.model) / "evaluation"
+    _check_folder(folder)
+    if (folder / NUMBERS).exists():
+        read(folder / NUMBERS)  # another version's numbers are not replaced
+    model = load(arguments.model, arguments.device)
+    dataset = _dataset(arguments, model)
+    check_shape(model, dataset)
+    network = _network(arguments, model.device)
+    with TrainingConsole() as console:
+        if dataset.synthetic:
+            console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
+        rows = assess(model, dataset, network, settings, folder=folder / "progress", reporter=console)
+    facts = {**environment(model.device), "data": dataset.source, "model": model.hash}
+    results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
+    pictures = {**summary.grids(model, dataset.held_out, settings.fractions, settings.seed), **summary.curves(rows)}
+    write_json(folder / NUMBERS, asdict(results))
+    for name, content in pictures.items():
+        write_whole(folder / f"{name}.png", content)
+    title = f"{model.config.name}: {model.length} codes of {model.codebook_size}, evaluated"
+    write_whole(folder / "report.html", summary.report(title, rows, pictures, _made(results)).encode())
+    shutil.rmtree(folder / "progress", ignore_errors=True)
+    _print(rows)
+    print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
+    return {"out": str(folder), "evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "rows": rows}
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a place that cannot be written before hours of work: by writing there, as permissions do not tell all."""
+    from anytime.cli.output import check_writable
+
+    check_writable(folder)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            return
+    except OSError as error:
+        raise UserError(f"--out {folder} cannot be written ({error.strerror}); choose another place") from None
+
+
+def _settings(arguments: Arguments) -> Settings:
+    from anytime.evaluation.assessment import Settings
+
+    try:
+        fractions = tuple(dict.fromkeys(float(part) for part in arguments.fractions.split(",")))
+    except ValueError:
+        raise UserError(
+            f"--fractions {arguments.fractions!r} must be numbers with commas between, such as 0.25,0.5,1"
+        ) from None
+    settings = Settings(fractions=fractions, seed=arguments.seed)
+    if arguments.scale == "smoke":
+        settings = replace(settings, samples=SMOKE_SAMPLES, repeats=SMOKE_REPEATS)
+    return settings if arguments.samples is None else replace(settings, samples=arguments.samples)
+
+
+def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
+    from anytime.cli.datasets import find_dataset
+    from anytime.data.catalog import find
+
+    name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"
+    size = model.config.autoencoder.shape[-1] if find(name).shape is None else None
+    dataset = find_dataset(name, arguments.data, size, smoke)
+    return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
+
+
+def _network(arguments: Arguments, device: torch.device) -> FeatureNetwork:
+    from anytime.evaluation.features import RandomNetwork
+    from anytime.evaluation.inception import Inception, find_inception
+
+    if arguments.scale == "smoke" and arguments.inception is None:
+        return RandomNetwork(device)
+    return Inception(find_inception(arguments.inception), device)
+
+
+def _schedule(model: str) -> str:
+    """How the model was trained, where that is known."""
+    from anytime.training.folder import Paths, read_config
+
+    folder = Path(model)
+    if not Paths(folder).environment.is_file():
+        return "a saved model; its training is not recorded beside it"
+    config = read_config(folder)
+    epochs = f"{config.pretrain.epochs} + {config.ordered.epochs} + {config.prior.epochs} epochs"
+    law = type(config.ordered.truncation).__name__.lower()
+    return f"recipe {config.recipe}, scale {config.scale}: {epochs}, {law}, seed {config.seed}, {config.precision}"
+
+
+def _made(results: Results) -> dict[str, str]:
+    environment = results.environment
+    named = ("data", "model", "hardware", "torch", "anytime", "commit", "date")
+    facts = {"command": results.command, "schedule": results.schedule}
+    return facts | {name: str(environment[name]) for name in named}
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from anytime.evaluation.summary import lines, notes
+
+    head, body = lines(rows)
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    for line in [head, *body]:
+        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+    print(*notes(rows), sep="\n")

@@ -1,0 +1,134 @@
+"""Everything that is measured of a finished model, as rows of numbers told apart by their `series`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from anytime.autoencoders.quantizer import codebook_use
+from anytime.data import Dataset
+from anytime.errors import UserError
+from anytime.evaluation.features import FeatureNetwork
+from anytime.evaluation.likelihood import bits_by_position, held_out_codes
+from anytime.evaluation.quality import Row, data_row, reconstruction_rows, reference, sample_rows
+from anytime.evaluation.reconstruction import error_by_codes, gains
+from anytime.evaluation.speed import REPEATS, speed_by_codes
+from anytime.model import AnytimeModel
+from anytime.sampling.budget import code_count
+from anytime.training.log import Reporter, Silent
+
+FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How much is measured."""
+
+    samples: int = 50_000
+    """Samples behind FID, at every length."""
+    fractions: tuple[float, ...] = FRACTIONS
+    """Shares of the codes."""
+    seed: int = 0
+    repeats: int = REPEATS
+    """Requests behind each speed, at most."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 2:
+            raise UserError(f"--samples must be at least 2, for a covariance to exist, not {self.samples}")
+        if not self.fractions or not all(0 < fraction <= 1 for fraction in self.fractions):
+            text = ",".join(f"{fraction:g}" for fraction in self.fractions)
+            raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
+        if not 0 <= self.seed < 1 << 63:
+            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
+
+
+def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
+    """Refuse data that the model was not made for."""
+    ours, theirs = model.config.autoencoder.shape, dataset.shape
+    if ours != theirs:
+        raise UserError(
+            f"the model makes pictures of {_times(ours)}, those of {dataset.name} are {_times(theirs)}; "
+            f"name the set it was trained on with --dataset and --data"
+        )
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def assess(
+    model: AnytimeModel,
+    dataset: Dataset,
+    network: FeatureNetwork,
+    settings: Settings,
+    *,
+    folder: Path | None = None,
+    cache: Path | None = None,
+    reporter: Reporter | None = None,
+) -> list[Row]:
+    """All rows: `samples` and `reconstructions` by fraction, `held-out data`, `error` by code count, `bits` by position,
+    `codes`, and `speed` by fraction.
+
+    In `folder` is kept what a killed call goes on with when repeated, in `cache` what depends on the data alone.
+    """
+    reporter = reporter or Silent()
+    check_shape(model, dataset)
+    x, fractions = dataset.held_out, settings.fractions
+    real = reference(dataset.published_train, network, cache, reporter)
+    rows = sample_rows(model, fractions, settings.samples, real, network, seed=settings.seed, folder=folder, reporter=reporter)
+    rows += reconstruction_rows(model, x, fractions, real, network, folder=folder, reporter=reporter)
+    rows.append(data_row(x, real, network, cache, reporter))
+    rows += error_rows(model, dataset, reporter)
+    rows += code_rows(model, dataset)
+    rows += speed_rows(model, settings, reporter)
+    return rows
+
+
+def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter) -> list[Row]:
+    """Held-out reconstruction error from 0, 1, …, length codes, and Δ(i), what code i brings (Fig. 3)."""
+    x = dataset.held_out[:EXAMPLES]
+    reporter.stage("errors", 0, len(x))
+    errors = error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
+    drops = [None, *gains(errors)]
+    return [
+        {"series": "error", "codes": count, "error": error, "gain": gain, "examples": len(x)}
+        for count, (error, gain) in enumerate(zip(errors, drops, strict=True))
+    ]
+
+
+def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
+    """Bits of each held-out code under the prior, and how much of the codebook the codes use."""
+    codes = held_out_codes(model, dataset.held_out)
+    model.eval()
+    bits = bits_by_position(model.prior, codes)
+    use = codebook_use(torch.bincount(codes.flatten(), minlength=model.codebook_size))
+    whole = {"bits": sum(bits), "bits_per_code": sum(bits) / len(bits), "codebook_size": model.codebook_size}
+    return [
+        *({"series": "bits", "position": place, "bits": b, "examples": len(codes)} for place, b in enumerate(bits, start=1)),
+        {"series": "codes", **whole, **asdict(use), "examples": len(codes)},
+    ]
+
+
+def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> list[Row]:
+    """Samples a second at the paper's batch, and the decoder's part of the time (Fig. 4b)."""
+    counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
+    reporter.stage("speed", 0, len(counts))
+    found = speed_by_codes(model, counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
+    return [
+        {
+            "series": "speed",
+            "fraction": fraction,
+            "codes": speed.codes,
+            "batch": speed.batch,
+            "samples_per_second": speed.samples_per_second,
+            "seconds_p50": speed.p50,
+            "seconds_p95": speed.p95,
+            "decode_seconds": speed.decode,
+            "decode_share": speed.decode_share,
+            "repeats": speed.repeats,
+        }
+        for fraction, speed in zip(settings.fractions, found, strict=True)
+    ]

@@ -1,0 +1,55 @@
+"""Documents that are one HTML file: every picture is inside, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib.util
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+img { max-width: 100%; image-rendering: pixelated } figure { margin: 1.5rem 0 } figcaption { color: #555 }
+table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
+"""
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """The whole file, its parts one after the other under the title."""
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
+    return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n{body}\n</body></html>\n"
+
+
+def picture(kind: str, content: bytes, caption: str) -> str:
+    """A picture file (`kind` is png or gif) with words below it."""
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
+
+
+def facts_table(facts: Mapping[str, str]) -> str:
+    """A name and a text in every line."""
+    cells = "\n".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
+    return f"<table>{cells}</table>"
+
+
+def table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Names across, then line by line."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = "\n".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><tr>{head}</tr>\n{body}</table>"
+
+
+def can_plot() -> bool:
+    """Whether matplotlib (the extra `plots`) is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def plot_png(figure: Any) -> bytes:
+    """A matplotlib figure as a file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()

@@ -1,0 +1,106 @@
+"""Seconds for a batch of samples by code length, and the part of them that decoding takes (Fig. 4b)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anytime.sampling.sampler import Sample
+
+BATCH = 100
+"""The paper's."""
+REPEATS, AT_LEAST = 20, 3
+PATIENCE = 10.0  # seconds for one code length: after them no repetition is begun, save for the first few
+Clock = Callable[[], float]
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What is timed; `AnytimeModel` is one."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample: ...
+
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of one request for `batch` samples, from the call to the decoded samples."""
+
+    codes: int
+    batch: int
+    repeats: int
+    p50: float
+    p95: float
+    decode: float  # median seconds of decoding alone
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.batch / self.p50
+
+    @property
+    def decode_share(self) -> float:
+        """The part of the time that decoding takes."""
+        return self.decode / self.p50
+
+
+def speed_by_codes(
+    model: Sampler,
+    counts: Sequence[int],
+    *,
+    batch: int = BATCH,
+    repeats: int = REPEATS,
+    clock: Clock = time.perf_counter,
+    progress: Callable[[int], None] | None = None,
+) -> list[Speed]:
+    """Time `model.sample(batch, codes=count)` and the decoding of the same codes, for each count, after a first try of both."""
+    found = []
+    for done, count in enumerate(counts, start=1):
+        found.append(_speed(model, count, batch, repeats, clock))
+        if progress is not None:
+            progress(done)
+    return found
+
+
+def _speed(model: Sampler, count: int, batch: int, repeats: int, clock: Clock) -> Speed:
+    codes = model.sample(batch, seed=0, codes=count).codes  # warms up caches, compilers and graphs
+    model.decode(codes)
+    wholes, decodes, begun = list[float](), list[float](), clock()
+    while len(wholes) < AT_LEAST or (len(wholes) < repeats and clock() - begun < PATIENCE):
+        seed = 1 + len(wholes)
+        wholes.append(_timed(partial(model.sample, batch, seed=seed, codes=count), model.device, clock))
+        decodes.append(_timed(partial(model.decode, codes), model.device, clock))
+    return Speed(count, batch, len(wholes), quantile(wholes, 0.5), quantile(wholes, 0.95), quantile(decodes, 0.5))
+
+
+def _timed(work: Callable[[], object], device: torch.device, clock: Clock) -> float:
+    _wait(device)
+    began = clock()
+    work()
+    _wait(device)  # what a GPU was asked for may not be done when the call returns
+    return clock() - began
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """The smallest time that at least this share of the times do not exceed.
+
+    >>> quantile([3.0, 1.0, 2.0], 0.5), quantile([3.0, 1.0, 2.0], 0.95)
+    (2.0, 3.0)
+    """
+    return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from anytime import data
+from anytime.data.loader import to_float
+from anytime.errors import UserError
+from anytime.evaluation import assessment, summary
+from anytime.evaluation.assessment import FRACTIONS, Settings, assess
+from anytime.evaluation.features import RandomNetwork
+from anytime.evaluation.quality import Row
+from anytime.evaluation.reconstruction import error_by_codes
+from anytime.model import AnytimeModel
+
+
+@pytest.fixture(scope="module")
+def dataset() -> data.Dataset:
+    return data.load("digits").subset(120, 40)
+
+
+@pytest.fixture(scope="module")
+def rows(tiny: AnytimeModel, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(assessment, "EXAMPLES", 30)
+    network = RandomNetwork(torch.device("cpu"))
+    found = assess(tiny, dataset, network, Settings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache"))
+    patch.undo()
+    return found
+
+
+def of(rows: list[Row], series: str) -> list[Row]:
+    return [row for row in rows if row["series"] == series]
+
+
+def test_every_series_is_there(rows: list[Row]) -> None:
+    counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
+    assert counts == {
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "speed": 5,
+    }  # fmt: skip
+    for series in ("samples", "reconstructions", "speed"):
+        assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)
+        assert [row["codes"] for row in of(rows, series)] == [2, 3, 5, 6, 8]
+
+
+def test_the_reference_is_the_published_training_set(rows: list[Row], dataset: data.Dataset) -> None:
+    assert {row["reference"] for row in rows if "reference" in row} == {120 + 40}
+    assert of(rows, "held-out data")[0]["samples"] == len(dataset.held_out) == 40
+    assert {row["samples"] for row in of(rows, "samples")} == {80}
+
+
+def test_errors_and_what_each_code_brings(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    errors = of(rows, "error")
+    assert [row["error"] for row in errors] == pytest.approx(error_by_codes(tiny, dataset.held_out[:30], range(9)))
+    assert errors[0]["gain"] is None
+    assert sum(row["gain"] for row in errors[1:]) == pytest.approx(errors[0]["error"] - errors[-1]["error"])
+    assert {row["examples"] for row in errors} == {30}
+
+
+def test_codes(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    (whole,) = of(rows, "codes")
+    bits = [row["bits"] for row in of(rows, "bits")]
+    assert [row["position"] for row in of(rows, "bits")] == list(range(1, 9))
+    assert whole["bits"] == pytest.approx(sum(bits))
+    assert whole["bits_per_code"] == pytest.approx(sum(bits) / 8)
+    assert 0.5 * math.log2(16) < whole["bits_per_code"] < 2 * math.log2(16), "the prior is not trained"
+    assert whole["used"] == len(tiny.encode(to_float(dataset.held_out)).unique())
+    assert whole["used"] + whole["dead"] == whole["codebook_size"] == 16
+
+
+def test_speed(rows: list[Row]) -> None:
+    for row in of(rows, "speed"):
+        assert row["batch"] == 100
+        assert row["repeats"] == 3
+        assert row["samples_per_second"] == pytest.approx(100 / row["seconds_p50"])
+        assert row["decode_share"] > 0
+
+
+def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
+    head, body = summary.lines(rows)
+    assert head[2] == "frechet_random"
+    assert [line[:2] for line in body] == [["0.2", "2"], ["0.4", "3"], ["0.6", "5"], ["0.8", "6"], ["1", "8"]]
+    assert all(len(line) == len(head) for line in body)
+    text = " ".join(summary.notes(rows))
+    assert "80 samples (seed 2) against 160 training pictures, network random" in text
+    assert "Warning, reconstructions: 40 samples are no more than the 64 features" in text
+    assert "Warning, samples" not in text
+
+
+def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None:
+    renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
+    assert summary.distance_name(renamed) == "fid"
+    assert summary.lines(renamed)[1] == summary.lines(rows)[1]
+    assert summary.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"samples": 1}, "--samples must be at least 2"),
+        ({"samples": -3}, "-3"),
+        ({"fractions": ()}, "--fractions"),
+        ({"fractions": (0.5, 0.0)}, "--fractions '0.5,0'"),
+        ({"fractions": (1.5,)}, "--fractions '1.5'"),
+        ({"fractions": (math.nan,)}, "--fractions 'nan'"),
+        ({"seed": -1}, "--seed"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        Settings(**settings)  # type: ignore[arg-type]
+
+
+def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
+    other = data.synthetic("cifar10", (3, 32, 32), 20)
+    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, those of cifar10 are 3 x 32 x 32"):
+        assess(tiny, other, RandomNetwork(torch.device("cpu")), Settings(samples=10), cache=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.evaluation import neighbours
+from anytime.evaluation.neighbours import coverage, kernel_distance
+
+
+def normal(n: int, size: int = 8, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, size, generator=torch.Generator().manual_seed(seed))
+
+
+def test_kid_by_hand() -> None:
+    """All pairs written out, over the subset that is the whole of two sets of two."""
+    a, b = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+    within_a, within_b = (0 / 2 + 1) ** 3, (0 / 2 + 1) ** 3
+    between = ((2 / 2 + 1) ** 3 + 1 + 1 + (2 / 2 + 1) ** 3) / 4
+    found = kernel_distance(a, b, subsets=5)
+    assert found.mean == pytest.approx(within_a + within_b - 2 * between)
+    assert found.spread == pytest.approx(0, abs=1e-12)
+    assert found.subset == 2
+
+
+def test_kid_of_one_distribution_is_nought_within_its_spread_and_of_two_is_not() -> None:
+    same = kernel_distance(normal(400), normal(400, seed=1))
+    other = kernel_distance(normal(400), normal(400, seed=1) + 0.5)
+    assert abs(same.mean) < 2 * same.spread
+    assert same.spread > 0
+    assert other.mean > 10 * other.spread
+    assert same.subset == 200
+
+
+def test_kid_is_fixed_by_its_seed() -> None:
+    a, b = normal(100), normal(100, seed=1)
+    assert kernel_distance(a, b, seed=1) == kernel_distance(a, b, seed=1)
+    assert kernel_distance(a, b, seed=1) != kernel_distance(a, b, seed=2)
+
+
+def test_coverage_by_hand() -> None:
+    """Third neighbours of 0, 1, 2, 3 and 10 on a line are 3, 2, 2, 3 and 9 away: each reaches that far."""
+    real = torch.tensor([0.0, 1.0, 2.0, 3.0, 10.0])[:, None]
+    samples = torch.tensor([-3.1, -2.9, 0.5, 5.0, 19.1])[:, None]
+    assert coverage(samples, real).precision == pytest.approx(3 / 5)
+    assert coverage(real, samples).recall == pytest.approx(3 / 5)
+    assert coverage(samples, real, nearest=1).precision == pytest.approx(2 / 5)
+
+
+def test_coverage_of_a_set_by_itself_a_part_and_a_stranger() -> None:
+    whole = normal(300)
+    assert coverage(whole, whole) == neighbours.Coverage(1.0, 1.0)
+    narrow = coverage(0.1 * normal(300, seed=1), whole)
+    assert narrow.precision > 0.9
+    assert narrow.recall < 0.2
+    assert coverage(whole + 100, whole) == neighbours.Coverage(0.0, 0.0)
+
+
+def test_blocks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = normal(150), normal(130, seed=1) + 0.3
+    whole = coverage(a, b)
+    monkeypatch.setattr(neighbours, "BLOCK", 7)
+    assert coverage(a, b) == whole
+    assert 0 < whole.precision < 1
+
+
+def test_two_points_are_enough() -> None:
+    assert coverage(normal(2), normal(2)) == neighbours.Coverage(1.0, 1.0)
+    assert kernel_distance(normal(3), normal(2)).subset == 2

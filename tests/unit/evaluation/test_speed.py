@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.evaluation import speed
+from anytime.evaluation.speed import speed_by_codes
+from anytime.model import AnytimeModel
+from anytime.sampling.noise import Settings
+from anytime.sampling.sampler import Sample
+
+
+class Clockwork:
+    """A model whose steps take 1 ms a sample and whose decodes take 2, by its own clock; the first request is slow."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.now, self.asked = 0.0, list[tuple[int, int, int]]()
+
+    def clock(self) -> float:
+        return self.now
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        self.now += 100 if not self.asked else 0
+        self.asked.append((n, seed, codes))
+        self.now += 0.001 * n * codes
+        drawn = torch.zeros(n, codes, dtype=torch.long)
+        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "none")
+
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
+        self.now += 0.002 * len(codes)
+        return torch.zeros(len(codes), 1, 2, 2)
+
+
+def test_times_by_a_fake_clock() -> None:
+    model, done = Clockwork(), list[int]()
+    found = speed_by_codes(model, [3, 8], batch=10, repeats=5, clock=model.clock, progress=done.append)
+    assert [(s.codes, s.batch, s.repeats) for s in found] == [(3, 10, 5), (8, 10, 5)]
+    assert [s.p50 for s in found] == pytest.approx([0.05, 0.10])
+    assert [s.p95 for s in found] == pytest.approx([0.05, 0.10]), "the slow first request is a warm-up"
+    assert [s.samples_per_second for s in found] == pytest.approx([200, 100])
+    assert [s.decode_share for s in found] == pytest.approx([0.4, 0.2])
+    assert len(set(model.asked)) == len(model.asked) == 12, "a seed of its own for every repetition"
+    assert done == [1, 2]
+
+
+def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Clockwork()
+    monkeypatch.setattr(speed, "PATIENCE", 0.3)
+    found = speed_by_codes(model, [3, 80], batch=10, repeats=20, clock=model.clock)
+    assert [s.repeats for s in found] == [5, 3]
+
+
+def test_a_real_model(tiny: AnytimeModel) -> None:
+    (found,) = speed_by_codes(tiny, [8], batch=4, repeats=3)
+    assert 0 < found.decode < found.p50 <= found.p95
+    assert found.samples_per_second == pytest.approx(4 / found.p50)
