@@ -9,18 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime import storage
+from anytime import priors, storage
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
-from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, Pace, code_count
 from anytime.sampling.engine import EagerEngine
 from anytime.sampling.noise import Settings
@@ -42,7 +42,7 @@ class ModelConfig:
     name: str
     """The data set it models."""
     autoencoder: AutoencoderConfig
-    prior: TransformerConfig
+    prior: priors.PriorConfig = field(metadata={"kind": "transformer"})  # what files mean that were written before the choice
 
     def __post_init__(self) -> None:
         theirs = (self.prior.length, self.prior.codebook_size)
@@ -65,7 +65,7 @@ class AnytimeModel(nn.Module):
         super().__init__()
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
-        self.prior = Transformer(config.prior)
+        self.prior = priors.build(config.prior)
         self._paces: dict[tuple[str, int], Pace] = {}
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
 

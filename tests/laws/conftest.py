@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import settings
 from torch import nn
 
+from anytime import priors
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.model import AnytimeModel, _tiny
-from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.priors.transformer import TransformerConfig
 
 collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
 
@@ -46,19 +50,40 @@ def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
         return spread(VQVAE(AUTOENCODERS[request.param]))
 
 
-@pytest.fixture(scope="session")
-def model() -> AnytimeModel:
-    """8 codes of 16 for pictures of 28 × 28."""
+MODELS = {
+    "transformer": _tiny(),
+    "pixelcnn": replace(_tiny(), prior=PixelCNNConfig(length=8, codebook_size=16, side=3, layers=3, width=12, head=24)),
+}
+
+
+def lively(prior: priors.Network) -> priors.Network:
+    """Logits that differ by more than a little, as training leaves them: what came before must matter to the draw."""
+    if isinstance(prior, priors.PixelCNN):
+        with torch.no_grad():
+            prior.head[-1].weight.mul_(8)
+    return prior.eval()
+
+
+@pytest.fixture(scope="session", params=MODELS)
+def model(request: pytest.FixtureRequest) -> AnytimeModel:
+    """8 codes of 16 for pictures of 28 × 28, with each kind of prior."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        whole = AnytimeModel(_tiny())
+        whole = AnytimeModel(MODELS[request.param])
         spread(whole.autoencoder)
+        lively(whole.prior)
         return whole.eval()
 
 
-@pytest.fixture(scope="session")
-def prior() -> Transformer:
-    """Wide enough that batches of different sizes may round differently."""
+PRIORS = {  # wide enough that batches of different sizes may round differently
+    "transformer": TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4),
+    "pixelcnn": PixelCNNConfig(length=12, codebook_size=40, side=4, layers=4, width=32, head=64),
+    "pixelcnn-with-room": PixelCNNConfig(length=12, codebook_size=40, side=5, layers=4, width=32, head=64),
+}
+
+
+@pytest.fixture(scope="session", params=PRIORS)
+def prior(request: pytest.FixtureRequest) -> priors.Network:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return Transformer(TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4)).eval()
+        return lively(priors.build(PRIORS[request.param]))

@@ -10,6 +10,8 @@ from anytime.autoencoders.truncation import Mixture, Truncation
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.errors import UserError
 from anytime.model import ModelConfig
+from anytime.priors import PriorConfig
+from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 from anytime.training.stages import ORDERED, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
 
@@ -126,10 +128,9 @@ def scaled(config: RunConfig, scale: Scale) -> RunConfig:
 def _smoke(config: RunConfig) -> RunConfig:
     old = config.model
     autoencoder = replace(old.autoencoder, widths=tuple(min(w, 8) for w in old.autoencoder.widths))
-    prior = replace(old.prior, layers=2, width=32, hidden=64, heads=2)
     return replace(
         config,
-        model=replace(old, autoencoder=autoencoder, prior=prior),
+        model=replace(old, autoencoder=autoencoder, prior=_smoke_prior(old.prior)),
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
         prior=replace(config.prior, epochs=2, batch=32),
@@ -137,6 +138,14 @@ def _smoke(config: RunConfig) -> RunConfig:
         checkpoint_seconds=0.0,
         sample_grids=1,
     )
+
+
+def _smoke_prior(prior: PriorConfig) -> PriorConfig:
+    match prior:
+        case TransformerConfig():
+            return replace(prior, layers=2, width=32, hidden=64, heads=2)
+        case PixelCNNConfig():
+            return replace(prior, layers=3, width=16, head=32)
 
 
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:
