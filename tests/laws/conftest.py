@@ -23,6 +23,7 @@ settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
 
 NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
+ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # so does this, with residual blocks
 QUANTIZER = QuantizerConfig(codebook_size=12)
 
 AUTOENCODERS = {
@@ -30,6 +31,7 @@ AUTOENCODERS = {
     "channel-colour": AutoencoderConfig(shape=(3, 16, 8), length=6, dim=8, quantizer=QUANTIZER, layout="channel", **NETWORK),
     "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
+    "original": AutoencoderConfig(shape=(3, 12, 12), length=9, dim=6, quantizer=QUANTIZER, layout="spatial", **ORIGINAL),
 }
 
 
@@ -44,7 +46,7 @@ def spread(autoencoder: VQVAE) -> VQVAE:
 
 @pytest.fixture(scope="session", params=AUTOENCODERS)
 def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
-    """Channel-wise and spatial-wise, grey and colour."""
+    """Channel-wise and spatial-wise, grey and colour, plain and with residual blocks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return spread(VQVAE(AUTOENCODERS[request.param]))

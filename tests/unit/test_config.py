@@ -64,6 +64,7 @@ RUNS = {
         ("cifar10", "paper", (3, 32, 32)),
         ("celeba", "paper", (3, 64, 64)),
         ("digits", "best", (1, 28, 28)),
+        ("cifar10-original", "original", (3, 32, 32)),
     ]
     for scale in ("smoke", "short", "full")
 }

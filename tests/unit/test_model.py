@@ -192,6 +192,7 @@ def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, tiny: AnytimeModel) -> None:
     data = json.loads((copied / CONFIG).read_text())
     assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
+    assert data["autoencoder"].pop("blocks") == 0
     (copied / CONFIG).write_text(json.dumps(data))
     assert load(copied).config == tiny.config
 
