@@ -23,6 +23,10 @@ paper's 200 + 200 epochs).
 """
 TABLES = {"theorem": ("code", "gain"), "layout": ("region", "unexplained")}
 """What stands across a table and what in it, by experiment; elsewhere the error by the fraction of the codes."""
+CAPTIONS = {
+    "theorem": "I(z_i; x | z_<i) in bits, by code i; of all best codes the least ordered one.",
+    "layout": "Error from a quarter of the codes over the mean training picture's, by part of the picture.",
+}
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
@@ -41,6 +45,7 @@ def _section(results: Results, path: Path, link: Path) -> str:
     training = [f"- {name}: `{command}`" for name, command in environment.get("training", {}).items()]
     return "\n".join([
         f"## {results.experiment}: {results.dataset}\n",
+        *([CAPTIONS[results.experiment] + "\n"] if results.experiment in CAPTIONS else []),
         _table(results.rows, *TABLES.get(results.experiment, ("fraction", "error"))),
         *(["| claim | verdict | evidence |", "|---|---|---|", *verdicts, ""] if verdicts else []),
         figure,
