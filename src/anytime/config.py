@@ -1,7 +1,8 @@
 """Frozen dataclasses <-> JSON, strict on unknown and missing keys.
 
 A config is a tree of frozen `kw_only` dataclasses whose leaves are numbers, strings, booleans, None and tuples of them.
-Where a field admits several dataclasses (a union), the JSON object carries `"kind"`, the class's name in lower case.
+Where a field admits several dataclasses (a union), the JSON object carries `"kind"`, the class's name in lower case without
+a closing "config". A field that became a choice later says in its metadata which kind files without one mean.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def to_dict(config: Any) -> dict[str, Any]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            kind = {"kind": type(value).__name__.lower()} if len(_dataclasses(hints[field.name])) > 1 else {}
+            kind = {"kind": _kind(type(value))} if len(_dataclasses(hints[field.name])) > 1 else {}
             value = {**kind, **to_dict(value)}
         elif isinstance(value, tuple):
             value = list(value)
@@ -49,7 +50,17 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
         if required and name not in data:
             raise UserError(f"{where} lacks the key {name!r}")
     hints = typing.get_type_hints(cls)
-    return cls(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in data.items()})
+    return cls(**{key: _value(hints[key], _with_kind(fields[key], value), f"{where}.{key}") for key, value in data.items()})
+
+
+def _kind(cls: type) -> str:
+    return cls.__name__.lower().removesuffix("config")
+
+
+def _with_kind(field: dataclasses.Field[Any], value: Any) -> Any:
+    if isinstance(value, dict) and "kind" in field.metadata:
+        return {"kind": field.metadata["kind"], **value}
+    return value
 
 
 def _dataclasses(hint: Any) -> list[type]:
@@ -73,7 +84,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 def _instance(classes: list[type], value: dict[str, Any], where: str) -> Any:
     if len(classes) == 1:
         return from_dict(classes[0], value, where)
-    kinds = {c.__name__.lower(): c for c in classes}
+    kinds = {_kind(c): c for c in classes}
     kind = value.get("kind")
     if kind not in kinds:
         raise UserError(f"{where} has the kind {kind!r}; {nearest(str(kind), kinds)}")

@@ -10,18 +10,18 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime import storage
+from anytime import priors, storage
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
-from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, Pace, code_count
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import Draft, Engine
@@ -43,7 +43,7 @@ class ModelConfig:
     name: str
     """The data set it models."""
     autoencoder: AutoencoderConfig
-    prior: TransformerConfig
+    prior: priors.PriorConfig = field(metadata={"kind": "transformer"})  # what files mean that were written before the choice
 
     def __post_init__(self) -> None:
         theirs = (self.prior.length, self.prior.codebook_size)
@@ -66,7 +66,7 @@ class AnytimeModel(nn.Module):
         super().__init__()
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
-        self.prior = Transformer(config.prior)
+        self.prior = priors.build(config.prior)
         self._choice: tuple[str | None, str | None] = ("eager", None)
         self._engine: Engine | None = None  # built when it is first needed
         self._paces: dict[int, Pace] = {}  # of this engine, by the number of rows

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import settings
 from torch import nn
 
+from anytime import priors
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.model import AnytimeModel, _tiny
-from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.priors.transformer import TransformerConfig
 
 collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
 
@@ -19,6 +23,7 @@ settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
 
 NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
+ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # so does this, with residual blocks
 QUANTIZER = QuantizerConfig(codebook_size=12)
 
 AUTOENCODERS = {
@@ -26,6 +31,7 @@ AUTOENCODERS = {
     "channel-colour": AutoencoderConfig(shape=(3, 16, 8), length=6, dim=8, quantizer=QUANTIZER, layout="channel", **NETWORK),
     "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
+    "original": AutoencoderConfig(shape=(3, 12, 12), length=9, dim=6, quantizer=QUANTIZER, layout="spatial", **ORIGINAL),
 }
 
 
@@ -40,25 +46,46 @@ def spread(autoencoder: VQVAE) -> VQVAE:
 
 @pytest.fixture(scope="session", params=AUTOENCODERS)
 def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
-    """Channel-wise and spatial-wise, grey and colour."""
+    """Channel-wise and spatial-wise, grey and colour, plain and with residual blocks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return spread(VQVAE(AUTOENCODERS[request.param]))
 
 
-@pytest.fixture(scope="session")
-def model() -> AnytimeModel:
-    """8 codes of 16 for pictures of 28 × 28."""
+MODELS = {
+    "transformer": _tiny(),
+    "pixelcnn": replace(_tiny(), prior=PixelCNNConfig(length=8, codebook_size=16, side=3, layers=3, width=12, head=24)),
+}
+
+
+def lively(prior: priors.Network) -> priors.Network:
+    """Logits that differ by more than a little, as training leaves them: what came before must matter to the draw."""
+    if isinstance(prior, priors.PixelCNN):
+        with torch.no_grad():
+            prior.head[-1].weight.mul_(8)
+    return prior.eval()
+
+
+@pytest.fixture(scope="session", params=MODELS)
+def model(request: pytest.FixtureRequest) -> AnytimeModel:
+    """8 codes of 16 for pictures of 28 × 28, with each kind of prior."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        whole = AnytimeModel(_tiny())
+        whole = AnytimeModel(MODELS[request.param])
         spread(whole.autoencoder)
+        lively(whole.prior)
         return whole.eval()
 
 
-@pytest.fixture(scope="session")
-def prior() -> Transformer:
-    """Wide enough that batches of different sizes may round differently."""
+PRIORS = {  # wide enough that batches of different sizes may round differently
+    "transformer": TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4),
+    "pixelcnn": PixelCNNConfig(length=12, codebook_size=40, side=4, layers=4, width=32, head=64),
+    "pixelcnn-with-room": PixelCNNConfig(length=12, codebook_size=40, side=5, layers=4, width=32, head=64),
+}
+
+
+@pytest.fixture(scope="session", params=PRIORS)
+def prior(request: pytest.FixtureRequest) -> priors.Network:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return Transformer(TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4)).eval()
+        return lively(priors.build(PRIORS[request.param]))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anytime.model import BLOCK, AnytimeModel
-from anytime.priors.transformer import Transformer
+from anytime.priors import Network
 from anytime.sampling.budget import Budget, Pace
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import Draft
@@ -21,7 +21,7 @@ from anytime.sampling.session import Session
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
 
-def drawn(prior: Transformer, rows: Tensor, seed: int, settings: Settings) -> Tensor:
+def drawn(prior: Network, rows: Tensor, seed: int, settings: Settings) -> Tensor:
     """The codes of these rows, drawn together."""
     engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
     engine.block = len(rows)
@@ -31,7 +31,7 @@ def drawn(prior: Transformer, rows: Tensor, seed: int, settings: Settings) -> Te
 
 
 @torch.no_grad()
-def assert_equal_but_for_ties(prior: Transformer, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: Settings) -> None:
+def assert_equal_but_for_ties(prior: Network, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: Settings) -> None:
     """At least 99.9 % of rows agree; where two rows part, the two best noised logits are equal up to rounding."""
     parted = (a != b).any(1).nonzero()[:, 0]
     assert len(parted) <= len(rows) / 1000
@@ -45,14 +45,14 @@ def assert_equal_but_for_ties(prior: Transformer, a: Tensor, b: Tensor, rows: Te
 
 @pytest.mark.parametrize("settings", [Settings(), Settings(temperature=0.7, top_k=20, top_p=0.9)], ids=["plain", "cut"])
 @pytest.mark.parametrize(("batch", "count"), [(1, 40), (7, 140), (100, 2000)])
-def test_the_batch_size_does_not_matter(prior: Transformer, settings: Settings, batch: int, count: int) -> None:
+def test_the_batch_size_does_not_matter(prior: Network, settings: Settings, batch: int, count: int) -> None:
     rows = torch.arange(count)
     whole = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(BLOCK)])
     parts = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(batch)])
     assert_equal_but_for_ties(prior, whole, parts, rows, 4, settings)
 
 
-def test_the_company_does_not_matter(prior: Transformer) -> None:
+def test_the_company_does_not_matter(prior: Network) -> None:
     """The same rows among others and in another order: shapes are equal, so codes are exactly so."""
     rows, among = torch.arange(64), torch.arange(64).flip(0) * 3
     alone, other = drawn(prior, rows, 4, Settings()), drawn(prior, among, 4, Settings())

@@ -37,6 +37,21 @@ def test_without_the_data_synthetic_examples_stand_in(name: str, here: Here, tmp
     assert (tmp_path / "run" / "report.html").stat().st_size < 30e6
 
 
+def test_the_original_vqvae(here: Here, tmp_path: Path) -> None:
+    """The baseline goes through the same loop, is told apart by its name and is checked by the same laws."""
+    run = tmp_path / "run"
+    done = here("train", "cifar10", "--recipe", "original", "--scale", "smoke", "--out", run, "--json")
+    assert done.status == 0
+    check_run(run, "cifar10")
+    config = json.loads((run / "model" / "config.json").read_text())
+    assert (config["prior"]["kind"], config["prior"]["side"], config["autoencoder"]["layout"]) == ("pixelcnn", 8, "spatial")
+    losses = [json.loads(line)["train"]["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert losses[5] < losses[4], "the prior learns"
+    facts = json.loads(here("info", run, "--check", "--json").out.splitlines()[-1])
+    assert all(facts["check"].values())
+    assert facts["prior"].startswith("PixelCNN on 8 × 8")
+
+
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "celeba", "folder"])
 def test_with_the_data(name: str, here: Here, tmp_path: Path) -> None:
     """Copies in their published form, with more held-out examples than a smoke run may look at."""

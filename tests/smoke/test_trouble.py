@@ -127,6 +127,16 @@ def test_a_config_that_was_edited_is_refused(unfinished: Path, command_of: Comma
     assert "config.json cannot be read as JSON" in here(*command_of("best", unfinished)).sentence
 
 
+def test_a_run_begun_before_a_key_was_there_goes_on(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+    """What an older version left out of config.json has its default."""
+    path = unfinished / "config.json"
+    config = json.loads(path.read_text())
+    del config["model"]["prior"]["kind"], config["model"]["autoencoder"]["blocks"], config["prior"]["schedule"]
+    path.write_text(json.dumps(config))
+    assert "prior.epochs = 6, not 7" in here(*command_of("best", unfinished), "--set", "prior.epochs=7").sentence
+    assert here(*command_of("best", unfinished)).status == 0
+
+
 def test_two_processes_never_train_in_one_folder(launcher: Any, here: Here, tmp_path: Path) -> None:
     words = (*SMOKE, "--set", "pretrain.epochs=500", "--out", tmp_path / "run")
     process = launcher.start(*words, said=tmp_path / "said.txt")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +64,7 @@ RUNS = {
         ("cifar10", "paper", (3, 32, 32)),
         ("celeba", "paper", (3, 64, 64)),
         ("digits", "best", (1, 28, 28)),
+        ("cifar10-original", "original", (3, 32, 32)),
     ]
     for scale in ("smoke", "short", "full")
 }
@@ -155,6 +156,31 @@ def test_a_choice_of_classes_carries_its_kind(law: Truncation) -> None:
 
 def test_only_a_choice_carries_a_kind() -> None:
     assert "kind" not in to_dict(TREE)["leaf"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OakConfig:
+    rings: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmConfig:
+    leaves: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wood:
+    tree: OakConfig | ElmConfig = field(metadata={"kind": "oak"})
+
+
+def test_a_choice_that_came_later_reads_files_from_before() -> None:
+    assert from_dict(Wood, {"tree": {"rings": 3}}) == Wood(tree=OakConfig(rings=3))
+    assert to_dict(Wood(tree=OakConfig(rings=3))) == {"tree": {"kind": "oak", "rings": 3}}
+    assert from_dict(Wood, {"tree": {"kind": "elm"}}) == Wood(tree=ElmConfig())
+    with pytest.raises(UserError, match="unknown key 'leaves'"):
+        from_dict(Wood, {"tree": {"leaves": 3}})
+    with pytest.raises(UserError, match=r"has the kind 'aok'; did you mean 'oak'\? Known: elm, oak"):
+        from_dict(Wood, {"tree": {"kind": "aok"}})
 
 
 def test_an_unknown_kind_is_named_with_its_nearest() -> None:

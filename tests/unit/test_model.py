@@ -14,6 +14,7 @@ from anytime import storage
 from anytime.config import to_dict
 from anytime.errors import UserError
 from anytime.model import CONFIG, WEIGHTS, AnytimeModel, ModelConfig, _tiny, load, pick_device
+from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.storage import DamagedFileError
 
 
@@ -186,6 +187,22 @@ def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(f"pickle.{name}", forbidden)
     monkeypatch.setattr(torch, "load", forbidden)
     load(copied)
+
+
+def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, tiny: AnytimeModel) -> None:
+    data = json.loads((copied / CONFIG).read_text())
+    assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
+    assert data["autoencoder"].pop("blocks") == 0
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert load(copied).config == tiny.config
+
+
+def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
+    prior = PixelCNNConfig(length=8, codebook_size=16, side=3, layers=2, width=8, head=8)
+    model = AnytimeModel(replace(_tiny(), prior=prior))
+    assert json.loads((model.save(tmp_path) / CONFIG).read_text())["prior"]["kind"] == "pixelcnn"
+    assert load(tmp_path).config.prior == prior
+    assert torch.equal(load(tmp_path).sample(3).codes, model.sample(3).codes)
 
 
 def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

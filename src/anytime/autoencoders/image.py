@@ -1,4 +1,7 @@
-"""The paper's image networks: a few strided convolutions, and their counterpart (Appendix E.1)."""
+"""The image networks: a few strided convolutions, and their counterpart (Appendix E.1).
+
+The original VQ-VAE, the paper's baseline, has residual blocks on the feature map besides.
+"""
 
 from __future__ import annotations
 
@@ -64,17 +67,36 @@ def _biases(layers: int) -> list[bool]:
     return [False] * (layers - 1) + [True]
 
 
-def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
-    """Picture to feature map; `channels` runs from the picture's to the map's."""
+class ResidualBlock(nn.Module):
+    """x + BN(1 × 1(ReLU(BN(3 × 3(ReLU(x)))))), twice as wide inside."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.block = nn.Sequential(
+            nn.ReLU(),
+            _initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
+            BatchNorm2d(2 * width),
+            nn.ReLU(),
+            _initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
+            BatchNorm2d(width),
+        )
+
+    def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width height wide"]:
+        y: Tensor = x + self.block(x)
+        return y
+
+
+def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int = 0) -> nn.Sequential:
+    """Picture to feature map; `channels` runs from the picture's to the map's, and `blocks` residual blocks end it."""
     pairs = list(pairwise(channels))
     layers: list[nn.Module] = [
         nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
         for (i, o), k, s, has_bias in zip(pairs, kernels, strides, _biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_stack(layers, channels[1:-1]))
+    return nn.Sequential(*_stack(layers, channels[1:-1]), *(ResidualBlock(channels[-1]) for _ in range(blocks)))
 
 
-def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
+def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int = 0) -> nn.Sequential:
     """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions and a sigmoid."""
     back = channels[::-1]
     pairs = list(pairwise(back))
@@ -82,7 +104,8 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
         nn.ConvTranspose2d(i, o, k, s, PADDING, bias=has_bias)
         for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], _biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_stack(layers, back[1:-1]), nn.Sigmoid())
+    residual = [*(ResidualBlock(back[0]) for _ in range(blocks)), nn.ReLU()] if blocks else []
+    return nn.Sequential(*residual, *_stack(layers, back[1:-1]), nn.Sigmoid())
 
 
 def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:

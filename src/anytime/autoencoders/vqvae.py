@@ -32,10 +32,14 @@ class AutoencoderConfig:
     """Channels between the convolutions."""
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
+    blocks: int = 0
+    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none."""
 
     def __post_init__(self) -> None:
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
+        if self.blocks < 0:
+            raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
         if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
             raise UserError(
                 f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
@@ -78,8 +82,8 @@ class VQVAE(nn.Module):
         super().__init__()
         self.config = config
         channels = [config.shape[0], *config.widths, config.channels]
-        self.encoder = image.encoder(channels, config.kernels, config.strides)
-        self.decoder = image.decoder(channels, config.kernels, config.strides)
+        self.encoder = image.encoder(channels, config.kernels, config.strides, config.blocks)
+        self.decoder = image.decoder(channels, config.kernels, config.strides, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 
     @property

@@ -34,7 +34,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
             "autoencoder": sum(p.numel() for p in model.autoencoder.parameters()),
             "prior": sum(p.numel() for p in model.prior.parameters()),
         },
-        "prior": f"{prior.layers} layers, width {prior.width}, {prior.heads} heads",
+        "prior": prior.summary,
         "hash": model.hash,
     }
     if arguments.check:

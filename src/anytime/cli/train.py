@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 class Arguments(Common):
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba, or folder with --data."""
-    recipe: Literal["paper", "best"] | None = None
-    """The paper's recipe, or our best; by default best for digits and paper for the rest."""
+    recipe: Literal["paper", "best", "original"] | None = None
+    """The paper's recipe, our best, or the original VQ-VAE with a PixelCNN; by default best for digits, paper for the rest."""
     truncation: Annotated[str | None, tyro.conf.arg(metavar="LAW")] = None
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
+    layout: Literal["channel", "spatial"] | None = None
+    """One code per channel of the feature map (paper, best), or one per place of it."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures."""
     share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
@@ -78,10 +80,12 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
     from anytime.autoencoders.truncation import parse
     from anytime.config import override
-    from anytime.training.recipes import recipe, scaled, with_truncation
+    from anytime.training.recipes import recipe, scaled, with_layout, with_truncation
 
-    config = scaled(recipe(arguments.name, arguments.recipe, dataset.shape), arguments.scale)
-    config = replace(config, seed=arguments.seed)
+    config = recipe(arguments.name, arguments.recipe, dataset.shape)
+    if arguments.layout is not None:
+        config = with_layout(config, arguments.layout)
+    config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
         config = with_truncation(config, parse(arguments.truncation))
     if device.type == "cuda" and arguments.scale != "smoke":

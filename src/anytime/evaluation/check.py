@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from anytime.model import AnytimeModel
+from anytime.priors.prior import Prior
 
 
 @torch.no_grad()
@@ -14,12 +17,13 @@ def check_model(model: AnytimeModel, n: int = 4) -> dict[str, bool]:
     half = model.sample(n, seed=1, fraction=0.5)
     shape = (n, *model.config.autoencoder.shape)
     decoded = [model.decode(full.codes[:, :k]) for k in range(model.length + 1)]
-    logits = model.prior(full.codes.to(model.device))
-    state = model.prior.start(n)
+    prior: Prior[Any] = model.prior
+    logits = prior(full.codes.to(model.device))
+    state = prior.start(n)
     steps = []
     for position in range(model.length):
         codes = full.codes[:, position - 1].to(model.device) if position else None
-        step, state = model.prior.step(codes, state)
+        step, state = prior.step(codes, state)
         steps.append(step)
     return {
         "every prefix decodes to a complete sample": all(x.shape == shape and bool(x.isfinite().all()) for x in decoded),

@@ -51,6 +51,17 @@ def pca_error_by_codes(pca: PCA, x: UInt8[Tensor, "n channel height width"], cou
     return (sums / x.numel()).tolist()
 
 
+@torch.no_grad()
+def error_by_row(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], count: int) -> list[float]:
+    """Mean squared error per value of each row of pixels, top first, from the first `count` codes."""
+    sums = torch.zeros(x.shape[2], dtype=torch.float64)
+    for part in x.split(BATCH):
+        pixels = to_float(part).to(model.device)
+        x_hat = model.decode(model.encode(pixels)[:, :count])
+        sums += (pixels - x_hat).square().double().sum((0, 1, 3)).cpu()
+    return (sums * x.shape[2] / x.numel()).tolist()
+
+
 def gains(errors: Sequence[float]) -> list[float]:
     """Δ(i) = error after i − 1 codes less error after i codes, for errors at 0, 1, …, length codes.
 

@@ -21,6 +21,12 @@ CelebA here is 17,476 of its faces, cropped more loosely than the aligned set: c
 numbers from elsewhere. MNIST is at the paper's full schedule; CIFAR-10 and CelebA are at `--scale short` (40 + 60 of the
 paper's 200 + 200 epochs).
 """
+TABLES = {"theorem": ("code", "gain"), "layout": ("region", "unexplained")}
+"""What stands across a table and what in it, by experiment; elsewhere the error by the fraction of the codes."""
+CAPTIONS = {
+    "theorem": "I(z_i; x | z_<i) in bits, by code i; of all best codes the least ordered one.",
+    "layout": "Error from a quarter of the codes over the mean training picture's, by part of the picture.",
+}
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
@@ -34,14 +40,16 @@ def page(folder: Path, target: Path) -> str:
 def _section(results: Results, path: Path, link: Path) -> str:
     environment = results.environment
     figure = f"![{results.dataset}]({link.with_suffix('.png')})\n" if path.with_suffix(".png").exists() else ""
-    verdicts = [f"| {v.claim} | {HOLDS[v.holds]} | {v.evidence} |" for v in results.verdicts]
+    verdicts = [f"| {_cell(v.claim)} | {HOLDS[v.holds]} | {_cell(v.evidence)} |" for v in results.verdicts]
+    held_out = [str(environment[key]) for key in ("data", "held_out") if key in environment]
     training = [f"- {name}: `{command}`" for name, command in environment.get("training", {}).items()]
     return "\n".join([
         f"## {results.experiment}: {results.dataset}\n",
-        _table(results.rows),
+        *([CAPTIONS[results.experiment] + "\n"] if results.experiment in CAPTIONS else []),
+        _table(results.rows, *TABLES.get(results.experiment, ("fraction", "error"))),
         *(["| claim | verdict | evidence |", "|---|---|---|", *verdicts, ""] if verdicts else []),
         figure,
-        f"- data: {environment.get('data', results.dataset)}; {environment.get('held_out', '')}",
+        f"- data: {'; '.join(held_out) or results.dataset}",
         f"- schedule: {results.schedule}",
         f"- hardware: {environment['hardware']}, torch {environment['torch']}, {environment['date']}, "
         f"commit {environment['commit']}",
@@ -51,18 +59,25 @@ def _section(results: Results, path: Path, link: Path) -> str:
     ])  # fmt: skip
 
 
-def _table(rows: list[Row]) -> str:
-    """Series down, fractions across; the error, and beside it how much of the codebook is in use."""
-    fractions = list(dict.fromkeys(row["fraction"] for row in rows))
-    lines = [
-        f"| series | {' | '.join(f'{f:g}' for f in fractions)} | entries used | perplexity |",
-        "|---" * (len(fractions) + 3) + "|",
-    ]
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _table(rows: list[Row], across: str, value: str) -> str:
+    """Series down, what they are measured at across; beside errors how much of the codebook is in use."""
+    rows = [row for row in rows if across in row and value in row]
+    places = list(dict.fromkeys(row[across] for row in rows))
+    heads = [place if isinstance(place, str) else f"{place:g}" for place in places]
+    use = any("codes_used" in row for row in rows)
+    heads += ["entries used", "perplexity"] if use else []
+    lines = [f"| series | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for name in dict.fromkeys(row["series"] for row in rows):
-        own = [row for row in rows if row["series"] == name]
-        errors = " | ".join(f"{row['error']:.5f}" for row in own)
-        use = f"{own[0]['codes_used']} | {own[0]['perplexity']:.0f}" if "codes_used" in own[0] else "– | –"
-        lines.append(f"| {name} | {errors} | {use} |")
+        own = {row[across]: row for row in rows if row["series"] == name}
+        cells = [f"{own[place][value]:.5f}" if place in own else "–" for place in places]
+        if use:
+            first = next(iter(own.values()))
+            cells += [str(first["codes_used"]), f"{first['perplexity']:.0f}"] if "codes_used" in first else ["–", "–"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

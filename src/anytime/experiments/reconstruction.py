@@ -6,7 +6,7 @@ python -m anytime.experiments.reconstruction --name cifar10 --runs ordered=runs/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,14 +14,13 @@ import torch
 from anytime import data
 from anytime.autoencoders import pca
 from anytime.autoencoders.quantizer import codebook_use
-from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.evaluation.reconstruction import error_by_codes, pca_error_by_codes
 from anytime.experiments.results import Results, Row, Verdict, read, recorded_command, series
+from anytime.experiments.runs import decided, facts, named_runs, schedule
 from anytime.model import AnytimeModel, load, pick_device
 from anytime.sampling.budget import code_count
-from anytime.training.folder import Paths, environment, read_config
-from anytime.training.recipes import RunConfig
+from anytime.training.folder import read_config
 from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -39,14 +38,9 @@ def compute(dataset: Dataset, runs: Mapping[str, Path], device: torch.device, co
     rows += [
         {"series": "pca", "fraction": f, "codes": k, "error": e} for f, k, e in zip(FRACTIONS, counts, errors, strict=True)
     ]
-    part = "test" if dataset.test is not None else "validation"
-    commands = {name: read_json(Paths(folder).environment)["starts"][-1]["command"] for name, folder in runs.items()}
-    facts = {**environment(device), "training": commands, "data": dataset.source, "held_out": f"{len(x):,} {part} examples"}
-    schedule = "; ".join(f"{name}: {_schedule(read_config(folder))}" for name, folder in runs.items())
-    verdicts = decide(rows) if {"ordered", "unordered"} <= runs.keys() else []
-    if dataset.synthetic or any(read_config(folder).scale == "smoke" for folder in runs.values()):
-        verdicts = [replace(verdict, holds=None) for verdict in verdicts]  # a smoke run decides nothing
-    return Results("reconstruction", dataset.name, command, facts, schedule, rows, verdicts)
+    verdicts = decided(decide(rows), dataset, runs) if {"ordered", "unordered"} <= runs.keys() else []
+    about = facts(dataset, runs, device)
+    return Results("reconstruction", dataset.name, command, about, schedule(runs), rows, verdicts)
 
 
 def _rows(name: str, model: AnytimeModel, x: torch.Tensor, seed: int) -> list[Row]:
@@ -56,11 +50,6 @@ def _rows(name: str, model: AnytimeModel, x: torch.Tensor, seed: int) -> list[Ro
     shared = {"series": name, "seed": seed, "codes_used": use.used, "perplexity": use.perplexity, "model": model.hash}
     errors = error_by_codes(model, x, counts)
     return [{**shared, "fraction": f, "codes": k, "error": e} for f, k, e in zip(FRACTIONS, counts, errors, strict=True)]
-
-
-def _schedule(config: RunConfig) -> str:
-    stages = f"{config.pretrain.epochs} + {config.ordered.epochs} epochs, {type(config.ordered.truncation).__name__.lower()}"
-    return f"{stages}, {config.ordered.reduction} reduction, batch {config.ordered.batch}, {config.precision}"
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
@@ -110,8 +99,7 @@ def main() -> None:
     arguments = tyro.cli(Arguments)
     device = pick_device(arguments.device)
     dataset = data.load(arguments.name, data=arguments.data)
-    runs = {name: Path(folder) for name, _, folder in (run.partition("=") for run in arguments.runs)}
-    results = compute(dataset, runs, device, recorded_command("anytime.experiments.reconstruction"))
+    results = compute(dataset, named_runs(arguments.runs), device, recorded_command("anytime.experiments.reconstruction"))
     path = results.write(arguments.out)
     draw(path)
     for row in results.rows:

@@ -36,6 +36,10 @@ class TransformerConfig:
         if not 0 <= self.dropout < 1:
             raise UserError(f"prior: dropout must be in [0, 1), not {self.dropout}")
 
+    @property
+    def summary(self) -> str:
+        return f"Transformer: {self.layers} layers, width {self.width}, {self.heads} heads"
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:

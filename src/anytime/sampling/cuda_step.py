@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anytime.priors.transformer import Block, Transformer, TransformerConfig
-from anytime.sampling import kernels
 
 FEW = 256
 """Rows up to which the chain of small kernels is faster than the library's products."""
@@ -109,7 +108,9 @@ class Step:
     """Reads the codes before, writes the next ones, advances every row's position by one."""
 
     def __init__(self, weights: Weights) -> None:
-        self.weights = weights
+        from anytime.sampling import kernels  # needs triton, which only machines with a GPU have
+
+        self.weights, self.kernels = weights, kernels
         c = weights.config
         self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
         self.padded = _power_of_two(c.width)
@@ -120,7 +121,7 @@ class Step:
         logits = self._few(h, buffers) if batch <= FEW else self._many(h, buffers)
         if cut is not None:
             logits = cut(logits)
-        kernels.draw_codes[batch,](
+        self.kernels.draw_codes[batch,](
             logits, buffers.noise_keys, buffers.temperature, buffers.position, buffers.given, buffers.codes,
             c.length, c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
@@ -128,7 +129,7 @@ class Step:
     def _embedded(self, buffers: Buffers) -> Float[Tensor, "batch width"]:
         w, c = self.weights, self.weights.config
         h = w.tokens.new_empty(len(buffers.position), c.width)
-        kernels.embed[len(h),](
+        self.kernels.embed[len(h),](
             buffers.codes, buffers.position, w.tokens, w.positions, w.embedding_norm.weight, w.embedding_norm.bias, h,
             c.codebook_size, c.length, c.width, w.embedding_norm.eps, BLOCK=self.padded, **_launch(len(h)),
         )  # fmt: skip
@@ -140,7 +141,7 @@ class Step:
         attended = qkv.new_empty(batch, c.width)
         # Thousands of programs cost more to start than to run while the cache is short: there one takes all heads of its row.
         group, block, warps = (1, 64, 4) if batch <= 16 else (1, 16, 1) if batch < 4096 else (c.heads, 8, 1)
-        kernels.attend[batch, _ceil(c.heads, group)](
+        self.kernels.attend[batch, _ceil(c.heads, group)](
             qkv, buffers.keys[layer], buffers.values[layer], buffers.position, attended, c.length, dim**-0.5,
             HEADS=c.heads, DIM=dim, GROUP=group, PADDED=_power_of_two(dim), BLOCK_T=block, num_warps=warps, **_launch(batch),
         )  # fmt: skip
@@ -169,7 +170,7 @@ class Step:
     ) -> Float[Tensor, "batch width"]:
         out, (rows, width) = torch.empty_like(residual), residual.shape
         block = 1 if rows <= FEW else 4
-        kernels.add_norm[_ceil(rows, block),](
+        self.kernels.add_norm[_ceil(rows, block),](
             x, bias, residual, norm.weight, norm.bias, out, rows, width, norm.eps,
             PARTS=x.shape[0] if x.ndim == 3 else 1, BIAS=True, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
         )  # fmt: skip
@@ -192,7 +193,7 @@ class Step:
         rows, (n, k) = len(x), linear.weight.shape
         tile = _tile(rows, k, split)
         grid = (_ceil(rows, tile["BLOCK_M"]), _ceil(n, tile["BLOCK_N"]), split)
-        kernels.linear[grid](
+        self.kernels.linear[grid](
             x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
             PRECISION=self.precision, **tile, **_launch(rows),
         )  # fmt: skip

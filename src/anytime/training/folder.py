@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,10 @@ def _agree(path: Path, config: RunConfig) -> None:
     if not path.exists():
         storage.write_json(path, to_dict(config))
         return
-    refuse_difference(read_json(path), to_dict(config), f"{path.parent} holds a run")
+    theirs = read_json(path)
+    with suppress(UserError):  # what an older version left out has its default; an edited file is told by its difference
+        theirs = to_dict(from_dict(RunConfig, theirs))
+    refuse_difference(theirs, to_dict(config), f"{path.parent} holds a run")
 
 
 def refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.quantizer import QuantizerConfig
-from anytime.autoencoders.truncation import Mixture, Truncation
+from anytime.autoencoders.truncation import Full, Mixture, Truncation
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.errors import UserError
 from anytime.model import ModelConfig
+from anytime.priors import PriorConfig
+from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
-from anytime.training.stages import ORDERED, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
+from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
 
-Recipe = Literal["paper", "best"]
+Recipe = Literal["paper", "best", "original"]
 Scale = Literal["smoke", "short", "full"]
 Shape = tuple[int, int, int]
 
@@ -81,6 +84,37 @@ def paper(name: str, shape: Shape) -> RunConfig:
     return replace(config, prior=replace(PRIOR, epochs=100))
 
 
+def original(name: str, shape: Shape) -> RunConfig:
+    """The original VQ-VAE with its gated PixelCNN, the paper's baseline: one code of 512 for each place of the map.
+
+    Two halvings give 8 × 8 places at CIFAR-10's size, 7 × 7 at MNIST's, 16 × 16 at CelebA's. The autoencoder's epochs are the
+    paper's 200 + 200, all of them with full codes.
+    """
+    _, height, width = shape
+    if height != width or height % 4:
+        raise UserError(f"--recipe original needs square pictures whose side 4 divides, not {height} × {width}; change --size")
+    side = height // 4
+    autoencoder = AutoencoderConfig(
+        shape=shape,
+        length=side * side,
+        dim=256,
+        quantizer=QuantizerConfig(codebook_size=512),
+        layout="spatial",
+        widths=(128,),
+        kernels=(4, 4),
+        strides=(2, 2),
+        blocks=2,
+    )
+    prior = PixelCNNConfig(length=side * side, codebook_size=512, side=side)
+    return RunConfig(
+        recipe="original",
+        scale="full",
+        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
+        ordered=replace(ORDERED, truncation=Full()),
+        prior=replace(PIXELCNN, epochs=50 if height <= 32 else 100),
+    )
+
+
 def best_digits(name: str, shape: Shape) -> RunConfig:
     """A small model that learns 8,000 digits in minutes on two CPU cores: running-mean codebook, smaller prior."""
     autoencoder = replace(
@@ -103,6 +137,8 @@ def recipe(name: str, which: Recipe | None, shape: Shape) -> RunConfig:
     which = which or ("best" if name == "digits" else "paper")
     if which == "paper":
         return paper(name, shape)
+    if which == "original":
+        return original(name, shape)
     if name != "digits":
         raise UserError(f"--recipe best is there for digits only so far; train {name} with --recipe paper")
     return best_digits(name, shape)
@@ -126,10 +162,11 @@ def scaled(config: RunConfig, scale: Scale) -> RunConfig:
 def _smoke(config: RunConfig) -> RunConfig:
     old = config.model
     autoencoder = replace(old.autoencoder, widths=tuple(min(w, 8) for w in old.autoencoder.widths))
-    prior = replace(old.prior, layers=2, width=32, hidden=64, heads=2)
+    if autoencoder.blocks:  # here the entries' size is a width of the network too, and its largest
+        autoencoder = replace(autoencoder, dim=16)
     return replace(
         config,
-        model=replace(old, autoencoder=autoencoder, prior=prior),
+        model=replace(old, autoencoder=autoencoder, prior=_smoke_prior(old.prior)),
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
         prior=replace(config.prior, epochs=2, batch=32),
@@ -139,6 +176,29 @@ def _smoke(config: RunConfig) -> RunConfig:
     )
 
 
+def _smoke_prior(prior: PriorConfig) -> PriorConfig:
+    match prior:
+        case TransformerConfig():
+            return replace(prior, layers=2, width=32, hidden=64, heads=2)
+        case PixelCNNConfig():
+            return replace(prior, layers=3, width=16, head=32)
+
+
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:
     """The recipe with another law in its second stage; `Full` gives the unordered baseline."""
     return replace(config, ordered=replace(config.ordered, truncation=law))
+
+
+def with_layout(config: RunConfig, layout: Layout) -> RunConfig:
+    """The recipe with its feature map read along the other axis, nothing else changed (Section 4.3, Fig. 2).
+
+    MNIST's 16 codes of 7 × 7 numbers become 49 of 16, CelebA's 100 of 8 × 8 become 64 of 100.
+    """
+    model, old = config.model, config.model.autoencoder
+    if layout == old.layout:
+        return config
+    if not isinstance(model.prior, TransformerConfig):
+        raise UserError(f"--layout {layout} does not go with --recipe {config.recipe}, whose prior needs a map of places")
+    autoencoder = replace(old, layout=layout, length=old.dim, dim=old.length)
+    prior = replace(model.prior, length=autoencoder.length)
+    return replace(config, model=replace(model, autoencoder=autoencoder, prior=prior))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
@@ -28,7 +29,7 @@ class AutoencoderStage:
 
 @dataclass(frozen=True, kw_only=True)
 class PriorStage:
-    """The prior: AdamW, linear warm-up, then inverse square root of the step."""
+    """The prior: AdamW, a linear warm-up, then a rate that falls or stays."""
 
     epochs: int
     batch: int = 128
@@ -37,8 +38,10 @@ class PriorStage:
     """Rate at the end of the warm-up."""
     warmup: int = 3000
     """Steps of warm-up from 1e-7; at most a quarter of all steps, so that short schedules reach their rate."""
+    schedule: Literal["sqrt", "constant"] = "sqrt"
+    """After the warm-up: falling with the square root of the step, or constant."""
     weight_decay: float = 0.1
-    """Decoupled."""
+    """Decoupled; without it this is Adam."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)
@@ -54,11 +57,12 @@ def check_schedule(epochs: int, batch: int, rate: float) -> None:
 PRETRAIN = AutoencoderStage(epochs=200, truncation=Full())  # keep = length: an ordinary VQ-VAE
 ORDERED = AutoencoderStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: codes fall into order
 PRIOR = PriorStage(epochs=50)
+PIXELCNN = PriorStage(epochs=50, rate=3e-4, warmup=1, schedule="constant", weight_decay=0.0)  # plain Adam
 
 
 def warmed_rate(stage: PriorStage, step: int, steps: int) -> float:
-    """Linear from 1e-7 to `rate` over the warm-up, then rate · sqrt(warmup / step)."""
+    """Linear from 1e-7 to `rate` over the warm-up, then rate · sqrt(warmup / step), or `rate` for good."""
     warmup = max(1, min(stage.warmup, steps // 4))
     if step < warmup:
         return 1e-7 + (stage.rate - 1e-7) * step / warmup
-    return float(stage.rate * (warmup / step) ** 0.5)
+    return stage.rate if stage.schedule == "constant" else float(stage.rate * (warmup / step) ** 0.5)

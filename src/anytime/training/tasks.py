@@ -16,7 +16,7 @@ from anytime.autoencoders.quantizer import codebook_use
 from anytime.autoencoders.truncation import Truncation, draw_keep, kept
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.loader import Loader, to_float
-from anytime.priors.transformer import Transformer
+from anytime.priors import Network
 from anytime.training.stages import AutoencoderStage, PriorStage, warmed_rate
 
 VALIDATION_BATCH = 500
@@ -151,7 +151,7 @@ class AutoencoderTask:
 class PriorObjective(nn.Module):
     """Eq. 2 on codes: mean negative log-likelihood, in nats a code."""
 
-    def __init__(self, prior: Transformer) -> None:
+    def __init__(self, prior: Network) -> None:
         super().__init__()
         self.prior = prior
 
@@ -164,7 +164,7 @@ class PriorTask:
     name = "prior"
     loss_names = ("loss",)
 
-    def __init__(self, stage: PriorStage, prior: Transformer, train: Tensor, validation: Tensor, seed: int) -> None:
+    def __init__(self, stage: PriorStage, prior: Network, train: Tensor, validation: Tensor, seed: int) -> None:
         self.stage, self.module = stage, prior
         self.objective = PriorObjective(prior)
         self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())

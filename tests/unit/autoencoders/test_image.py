@@ -48,6 +48,34 @@ def test_layers_in_order() -> None:
     assert [c.out_channels for c in convolutions] == [6, 4, 1]
 
 
+def test_the_original_vqvae_in_order() -> None:
+    """Two halvings, two residual blocks, and back; no norm and no ReLU between the last convolution and the first block."""
+    encoder = image.encoder([3, 5, 6], (4, 4), (2, 2), blocks=2)
+    kinds = [type(layer).__name__ for layer in encoder]
+    assert kinds == ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "ResidualBlock", "ResidualBlock"]
+    decoder = image.decoder([3, 5, 6], (4, 4), (2, 2), blocks=2)
+    kinds = [type(layer).__name__ for layer in decoder]
+    transposed = "ConvTranspose2d"
+    assert kinds == ["ResidualBlock", "ResidualBlock", "ReLU", transposed, "BatchNorm2d", "ReLU", transposed, "Sigmoid"]
+    x = torch.rand(2, 3, 32, 32)
+    assert encoder(x).shape == (2, 6, 8, 8)
+    assert decoder(encoder(x)).shape == x.shape
+
+
+@torch.no_grad()
+def test_a_residual_block_by_hand() -> None:
+    torch.manual_seed(0)
+    block = image.ResidualBlock(3).eval()
+    wide, narrow = block.block[1], block.block[4]
+    assert wide.weight.shape == (6, 3, 3, 3) and narrow.weight.shape == (3, 6, 1, 1)
+    assert wide.bias is None and narrow.bias is None, "the batch norms behind them have one"
+    x = torch.randn(2, 3, 5, 5)
+    scale = (1 + 1e-5) ** -0.5  # a batch norm that has seen nothing
+    inside = nn.functional.conv2d(x.relu(), wide.weight, padding=1) * scale
+    expected = x + nn.functional.conv2d(inside.relu(), narrow.weight) * scale
+    torch.testing.assert_close(block(x), expected)
+
+
 def test_weights_start_at_xavier_and_biases_at_zero() -> None:
     torch.manual_seed(0)
     network = image.encoder([1, 64, 32], (4, 4), (2, 2))

@@ -37,6 +37,7 @@ def test_places_and_channels() -> None:
         ({"dim": 8}, "not length 5 × dim 8"),
         ({"layout": "spatial"}, "spatial-wise code on this network is 9 ×"),
         ({"shape": (1, 13, 12)}, "13, 12"),
+        ({"blocks": -1}, "blocks must be at least 0, not -1"),
     ],
 )
 def test_shapes_that_do_not_agree_are_refused(change: dict[str, Any], named: str) -> None:

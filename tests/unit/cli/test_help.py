@@ -47,7 +47,7 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
     assert outcome.err == ""
     options = {
         "data": ["list|get", "NAME"],
-        "train": ["NAME", "--recipe", "--truncation", "--data", "--size", "--out", "--scale", "--set", "--seed"],
+        "train": ["NAME", "--recipe", "--truncation", "--layout", "--data", "--size", "--out", "--scale", "--set", "--seed"],
         "sample": [
             "MODEL",
             "-n",

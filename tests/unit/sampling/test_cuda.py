@@ -35,7 +35,7 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
 def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
     models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, float]
 ) -> None:
-    eager, cuda = models
+    eager = models[0]
     a, b = (model.sample(n, seed=3, **settings).codes for model in models)  # type: ignore[arg-type]
     parted = (a != b).any(1).nonzero()[:, 0]
     assert len(parted) <= max(1, n // 1000)

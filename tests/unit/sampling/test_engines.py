@@ -1,4 +1,4 @@
-"""Which engine is chosen, and that the compiled one draws the eager one's codes; the cuda engine's tests are in test_cuda.py."""
+"""Which engine is chosen; the compiled one draws the eager codes. The cuda engine's tests are in test_cuda.py."""
 
 from __future__ import annotations
 

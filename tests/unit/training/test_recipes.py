@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Uniform
 from anytime.errors import UserError
-from anytime.training.recipes import RunConfig, paper, recipe, scaled, with_truncation
+from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.priors.transformer import TransformerConfig
+from anytime.training.recipes import RunConfig, original, paper, recipe, scaled, with_layout, with_truncation
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
 
@@ -36,6 +39,56 @@ def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int
     assert (config.prior.warmup, config.prior.weight_decay) == (3000, 0.1)
     assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Uniform())
     assert config.pretrain.reduction == config.ordered.reduction
+
+
+@pytest.mark.parametrize(("name", "side", "prior_epochs"), [("mnist", 7, 50), ("cifar10", 8, 50), ("celeba", 16, 100)])
+def test_the_original_vqvae(name: str, side: int, prior_epochs: int) -> None:
+    config = recipe(name, "original", SHAPES[name])
+    autoencoder = config.model.autoencoder
+    assert (config.recipe, autoencoder.shape, autoencoder.layout) == ("original", SHAPES[name], "spatial")
+    assert (autoencoder.length, autoencoder.dim, autoencoder.quantizer.codebook_size) == (side * side, 256, 512)
+    assert autoencoder.quantizer == QuantizerConfig(codebook_size=512), "the paper's in all but its size"
+    assert (autoencoder.widths, autoencoder.kernels, autoencoder.strides, autoencoder.blocks) == ((128,), (4, 4), (2, 2), 2)
+    assert config.model.prior == PixelCNNConfig(length=side * side, codebook_size=512, side=side)
+    assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Full())
+    assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
+    assert (config.prior.rate, config.prior.schedule, config.prior.weight_decay) == (3e-4, "constant", 0)
+    assert config.prior.batch == config.pretrain.batch == config.ordered.batch == 128
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 30), (3, 32, 64)])
+def test_pictures_that_the_original_cannot_take(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(UserError, match=r"--recipe original .* --size"):
+        original("folder", shape)
+
+
+@pytest.mark.parametrize(("name", "length", "dim"), [("mnist", 49, 16), ("cifar10", 16, 70), ("celeba", 64, 100)])
+def test_the_other_layout_is_the_same_networks_read_along_the_other_axis(name: str, length: int, dim: int) -> None:
+    config = paper(name, SHAPES[name])
+    spatial = with_layout(config, "spatial")
+    assert with_layout(config, "channel") == config
+    assert with_layout(spatial, "channel") == config
+    old, new = config.model.autoencoder, spatial.model.autoencoder
+    assert new == replace(old, layout="spatial", length=length, dim=dim)
+    assert (new.channels, new.places) == (old.channels, old.places)
+    assert isinstance(config.model.prior, TransformerConfig)
+    assert spatial.model.prior == replace(config.model.prior, length=length)
+    assert replace(spatial, model=config.model) == config
+
+
+def test_the_original_has_one_layout() -> None:
+    config = original("cifar10", SHAPES["cifar10"])
+    assert with_layout(config, "spatial") == config
+    with pytest.raises(UserError, match="--layout channel does not go with --recipe original"):
+        with_layout(config, "channel")
+
+
+def test_smoke_of_the_original_is_small_too() -> None:
+    smoke = scaled(original("cifar10", SHAPES["cifar10"]), "smoke")
+    assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim, smoke.model.autoencoder.blocks) == (64, 16, 2)
+    assert isinstance(smoke.model.prior, PixelCNNConfig)
+    assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 3
+    assert (smoke.ordered.truncation, smoke.prior.schedule, smoke.examples) == (Full(), "constant", 256)
 
 
 @pytest.mark.parametrize("name", SHAPES)

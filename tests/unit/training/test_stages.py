@@ -7,7 +7,7 @@ import pytest
 
 from anytime.autoencoders.truncation import Full, Uniform
 from anytime.errors import UserError
-from anytime.training.stages import ORDERED, PRETRAIN, PRIOR, AutoencoderStage, PriorStage, warmed_rate
+from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage, warmed_rate
 
 STAGE = PriorStage(epochs=1, rate=2e-3, warmup=3000)
 LONG = 100_000
@@ -39,6 +39,13 @@ def test_the_shortest_schedules_have_rates(steps: int) -> None:
     rates = [warmed_rate(STAGE, step, steps) for step in range(steps)]
     assert all(0 < rate <= 2e-3 for rate in rates)
     assert len(rates) < 2 or rates[1] == 2e-3
+
+
+def test_a_constant_schedule_stays_where_the_warm_up_led() -> None:
+    stage = PriorStage(epochs=1, rate=3e-4, warmup=10, schedule="constant")
+    assert warmed_rate(stage, 5, LONG) == pytest.approx(1.5e-4, rel=1e-3)
+    assert {warmed_rate(stage, step, LONG) for step in (10, 11, 500, 90_000)} == {3e-4}
+    assert warmed_rate(PIXELCNN, 1, LONG) == warmed_rate(PIXELCNN, 90_000, LONG) == 3e-4
 
 
 def test_the_three_stages() -> None:

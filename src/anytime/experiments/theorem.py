@@ -1,0 +1,208 @@
+"""Theorem 1 in a world small enough to enumerate: is the best code ordered, and what do the theorem's conditions do?
+
+python -m anytime.experiments.theorem
+
+x takes six values; a code is four bits z_i = g_i(x) XOR m_i, where m is noise that knows nothing of x. With the best decoder
+Eq. 4 is −(1/K) Σ_i I(x; z_≤i) up to a constant (Appendix A), so an encoder is judged by its informations alone. All choices
+of the g_i are tried, a bit and its complement counting once, and every information is a finite sum. Mutual information is
+convex in q(z | x), so no stochastic encoder whatever does better than the best of those without noise.
+
+Each law of the noise treats all bits alike: exchanging two of them, as the proof does, does not lead out of the class.
+
+- none, independent: given x the bits are independent of each other, as the theorem asks.
+- shared: all bits flip together or none does. Given x, z_1 and z_2 depend on each other; later pairs do not, given z_1 too. So
+  the theorem's condition holds as it is stated, from i = 3 on, but not at i = 2, where the proof uses it as well.
+- parity: an even number of bits flips, every such pattern as often. The condition fails at i = K.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anytime.experiments.results import Results, Row, Verdict, read, recorded_command
+from anytime.training.folder import environment
+
+PROBABILITIES = (0.30, 0.24, 0.18, 0.13, 0.09, 0.06)
+LENGTH = 4
+FLIP = 0.1
+TOLERANCE = 1e-9  # bits: an information is a sum of a few dozen float64 terms
+
+FROM_2 = ("none", "independent")  # laws that meet the theorem's condition from i = 2 on
+FROM_3 = (*FROM_2, "shared")  # and from i = 3 on
+
+
+def noises(length: int) -> dict[str, Float[Tensor, " words"]]:
+    """The laws of m, as probabilities of the words m_1 … m_length; m_1 is the highest bit."""
+    flips = torch.tensor([word.bit_count() for word in range(1 << length)], dtype=torch.float64)
+    laws = {
+        "none": flips == 0,
+        "independent": FLIP**flips * (1 - FLIP) ** (length - flips),
+        "shared": (flips == 0) | (flips == length),
+        "parity": flips % 2 == 0,
+    }
+    return {name: law.double() / law.double().sum() for name, law in laws.items()}
+
+
+def bits(values: int) -> Int[Tensor, "functions values"]:
+    """All functions from the values of x to a bit, up to complement."""
+    return torch.tensor([(0, *rest) for rest in product((0, 1), repeat=values - 1)])
+
+
+def entropy(p: Float[Tensor, "*batch outcomes"]) -> Float[Tensor, "*batch"]:
+    """−Σ p log2 p."""
+    total: Tensor = -torch.special.xlogy(p, p).sum(-1)
+    return total / math.log(2)
+
+
+def informations(p: Float[Tensor, " values"], noise: Float[Tensor, " words"], length: int) -> Float[Tensor, "encoders length"]:
+    """I(x; z_≤i) in bits for i = 1 … length, for every encoder (g_1, …, g_length), the last one changing fastest."""
+    g = bits(len(p))
+    words, known = torch.zeros(1, len(p), dtype=torch.long), []
+    for i in range(1, length + 1):
+        words = (2 * words[:, None] + g).flatten(0, 1)  # the word g_1(x) … g_i(x) of every x
+        law = torch.zeros(len(words), 1 << i, dtype=torch.float64).scatter_add_(1, words, p.expand(len(words), -1))
+        flips = noise.view(1 << i, -1).sum(1)
+        every = torch.arange(1 << i)
+        z = law @ flips[every[:, None] ^ every]
+        # Given x, z is the noise moved by a constant: H(z_≤i | x) = H(m_≤i).
+        known.append((entropy(z) - entropy(flips)).repeat_interleave(len(g) ** (length - i)))
+    return torch.stack(known, 1)
+
+
+def gains(known: Float[Tensor, "encoders length"]) -> Float[Tensor, "encoders length"]:
+    """I(z_i; x | z_<i), by the chain rule."""
+    return known.diff(dim=1, prepend=torch.zeros_like(known[:, :1]))
+
+
+def rises(gained: Float[Tensor, "encoders length"]) -> Bool[Tensor, "encoders length"]:
+    """Where I(z_i; x | z_<i) > I(z_{i−1}; x | z_<i−1): what the theorem excludes; never at i = 1."""
+    return gained.diff(dim=1, prepend=gained[:, :1]) > TOLERANCE
+
+
+def dependence(noise: Float[Tensor, " words"], i: int) -> float:
+    """I(z_{i−1}; z_i | x, z_<i−1), which the theorem wants to be zero; given x, z is as good as m."""
+    upto = {k: float(entropy(noise.view(1 << k, -1).sum(1))) for k in (i - 2, i - 1, i)}
+    length = noise.numel().bit_length() - 1
+    without = noise.view(1 << (i - 2), 2, 2, 1 << (length - i)).sum((1, 3)).flatten()  # m_<i−1 and m_i
+    return upto[i - 1] + float(entropy(without)) - upto[i] - upto[i - 2]
+
+
+def compute(probabilities: Sequence[float] = PROBABILITIES, length: int = LENGTH, command: str = "") -> Results:
+    """All encoders under all laws; of the best for every prefix and the best for full length only, how many rise where."""
+    p = torch.tensor(probabilities, dtype=torch.float64)
+    rows: list[Row] = []
+    for name, noise in noises(length).items():
+        known = informations(p, noise, length)
+        for series, objective in (("ordered", known.sum(1)), ("unordered", known[:, -1])):
+            best = objective >= objective.max() - TOLERANCE
+            rows += _rows(series, name, noise, gains(known[best]))
+    facts = {
+        **environment(torch.device("cpu")),
+        "data": f"x takes {len(p)} values, p = {', '.join(f'{v:g}' for v in p.tolist())}",
+    }
+    schedule = f"exhaustive: {len(bits(len(p))) ** length:,} encoders of {length} bits for each law of the noise"
+    return Results("theorem", "discrete", command, facts, schedule, rows, decide(rows))
+
+
+def _rows(series: str, name: str, noise: Float[Tensor, " words"], gained: Float[Tensor, "optima length"]) -> list[Row]:
+    """The optimum that rises most (any other would look more ordered), and in how many of all the optima each code rises."""
+    rise = gained.diff(dim=1).amax(1)
+    shown = gained[int((rise >= rise.max() - TOLERANCE).nonzero()[0])].tolist()  # the first of equals, whatever the rounding
+    rising = rises(gained)
+    counts = rising.sum(0).tolist()
+    shared = {"noise": name, "optima": len(gained), "unordered_optima": int(rising.any(1).sum())}
+    return [
+        {
+            "series": f"{series}, noise {name}",
+            "objective": "every prefix" if series == "ordered" else "full length only",
+            "code": i,
+            "gain": gain,
+            "rising": count,
+            "dependence": dependence(noise, i) if i > 1 else None,
+            **shared,
+        }
+        for i, (gain, count) in enumerate(zip(shown, counts, strict=True), start=1)
+    ]
+
+
+def decide(rows: list[Row]) -> list[Verdict]:
+    """The theorem as it is stated and as it is proved, its converse for unordered codes, and the need for its condition."""
+    ordered = [row for row in rows if row["objective"] == "every prefix"]
+    whole = {row["noise"]: row for row in rows if row["objective"] == "full length only"}
+
+    def rising(laws: Sequence[str], first: int) -> Verdict:
+        count = sum(row["rising"] for row in ordered if row["noise"] in laws and row["code"] >= first)
+        optima = sum(row["optima"] for row in ordered if row["noise"] in laws and row["code"] == 1)
+        claim = f"I(z_i; x | z_<i) never rises at i ≥ {first} in a best code for Eq. 4 (noise {', '.join(laws)})"
+        return Verdict(claim, count == 0, f"{count} rises in {optima:,} best codes")
+
+    def needed(law: str) -> Verdict:
+        own = [row for row in ordered if row["noise"] == law]
+        fails = [row["code"] for row in own if (row["dependence"] or 0) > TOLERANCE]
+        at = [row["code"] for row in own if row["rising"] == row["optima"]]
+        text = ", ".join(f"{row['gain']:.3f}" for row in own)
+        claim = f"without the condition it does rise, and there only (noise {law})"
+        where = f"condition fails at i = {', '.join(map(str, fails))}, all rise at i = {', '.join(map(str, at))}"
+        return Verdict(claim, bool(at) and at == fails, f"{where}; gains {text} bits")
+
+    shares = {law: whole[law]["unordered_optima"] / whole[law]["optima"] for law in FROM_2}
+    evidence = "; ".join(f"noise {law}: {share:.0%} of {whole[law]['optima']:,} rise" for law, share in shares.items())
+    return [
+        rising(FROM_3, 3),
+        rising(FROM_2, 2),
+        Verdict("a code that is best at full length only need not be ordered", all(s > 0 for s in shares.values()), evidence),
+        needed("shared"),
+        needed("parity"),
+    ]
+
+
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its numbers alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    laws = list(dict.fromkeys(row["noise"] for row in results.rows))
+    figure = matplotlib.figure.Figure(figsize=(2.6 * len(laws), 3.2), layout="constrained")
+    for axes, law in zip(figure.subplots(1, len(laws), sharey=True), laws, strict=True):
+        for objective, style in (("every prefix", "o-"), ("full length only", "x:")):
+            own = [row for row in results.rows if row["noise"] == law and row["objective"] == objective]
+            codes = [row["code"] for row in own]
+            axes.plot(codes, [row["gain"] for row in own], style, label=f"best for {objective}")
+        axes.set(title=f"noise: {law}", xlabel="code i", xticks=codes)
+    figure.axes[0].set_ylabel("I(z_i; x | z_<i), bits")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    target = path.with_suffix(".png")
+    figure.savefig(target, dpi=120)
+    return target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    out: Path = Path("results")
+
+
+def main() -> None:
+    import tyro
+
+    arguments = tyro.cli(Arguments)
+    results = compute(command=recorded_command("anytime.experiments.theorem"))
+    path = results.write(arguments.out)
+    draw(path)
+    for row in results.rows:
+        share = f"rises in {row['rising']:,} of {row['optima']:,} optima"
+        print(f"{row['series']:<30} z_{row['code']}  {row['gain']:.4f} bits  {share}")
+    for verdict in results.verdicts:
+        print(f"{verdict.holds}  {verdict.claim}: {verdict.evidence}")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
