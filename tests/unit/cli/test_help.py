@@ -57,11 +57,14 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--temperature",
             "--top-k",
             "--top-p",
+            "--engine",
+            "--precision",
             "--seed",
             "--out",
         ],
         "reconstruct": ["MODEL", "FILES", "--codes", "--out"],
         "evaluate": ["MODEL", "--samples", "--fractions", "--inception", "--dataset", "--data", "--scale", "--seed", "--out"],
+        "bench": ["sampling", "MODEL", "--batches", "--every", "--engines", "--peers", "--repeats", "--threads", "--out"],
         "info": ["MODEL", "--check"],
     }
     for option in [*options.get(verb, []), "--json", "--device"]:
