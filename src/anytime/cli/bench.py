@@ -38,6 +38,8 @@ class Arguments(Common):
     """Engines to measure; by default those that the device is for."""
     peers: Annotated[str | None, tyro.conf.arg(metavar="PRECISION,…")] = None
     """Precisions of Hugging Face's generate, or none; by default what suits the device, where transformers is installed."""
+    peer_batches: Annotated[str | None, tyro.conf.arg(metavar="N,N,…")] = None
+    """Batches of the peers, where they should be others."""
     repeats: int = 20
     """Measurements of each kind at most; fewer where they take long."""
     threads: int | None = None
@@ -51,6 +53,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     from anytime.cli.output import check_writable
     from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
+    from anytime.evaluation.peers import CACHES
     from anytime.experiments.results import Results, Row, Verdict
     from anytime.training.folder import environment
 
@@ -62,6 +65,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     model = _model(arguments)
     device = model.device.type
     batches, repeats = _numbers(arguments.batches, "--batches"), max(1, arguments.repeats)
+    peer_batches = _numbers(arguments.peer_batches or arguments.batches, "--peer-batches")
     every = arguments.every or max(1, model.length // 10)
     counts = sorted({*range(every, model.length + 1, every), model.length})
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
@@ -72,8 +76,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
         rows += engine_rows(model, engine, precision, batches, counts, repeats, _say)
         _free(model.device)
     for precision in peers:
-        for cache in ("dynamic", "static"):
-            rows += peer_rows(model, precision, cache, batches, counts, repeats, _say)
+        for cache in CACHES:
+            # With a static cache its step is compiled on a GPU, anew for every length: the full one has to do.
+            lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
+            rows += peer_rows(model, precision, cache, peer_batches, lengths, repeats, _say)
             _free(model.device)
     verdicts = [Verdict(**asdict(finding)) for finding in findings(rows)]
     for verdict in verdicts:

@@ -15,6 +15,7 @@ from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
 
 CacheKind = Literal["dynamic", "static"]
+CACHES: tuple[CacheKind, ...] = ("dynamic", "static")
 
 
 def has_huggingface() -> bool:
