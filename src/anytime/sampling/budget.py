@@ -6,6 +6,7 @@ import math
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from anytime.errors import UserError
 
@@ -65,7 +66,11 @@ class Pace:
 
     @property
     def step(self) -> float:
-        return _cautious(self.steps)
+        """What the next step is taken to cost: as much as nearly all before, and as the last two.
+
+        Steps grow along the sequence. Of the two the lesser: one slow step is a stall, which need not happen again.
+        """
+        return max(_cautious(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
 
     @property
     def decode(self) -> float:

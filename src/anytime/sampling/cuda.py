@@ -93,7 +93,8 @@ class CudaEngine:
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
         with self._lock:
-            return torch.cat([self._decoder(part) for part in codes.to(self.device).split(DECODED)])
+            parts = [self._decoder(part) for part in codes.to(self.device).split(DECODED)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def wait(self) -> None:
         torch.cuda.current_stream(self.device).synchronize()

@@ -117,7 +117,8 @@ def add_norm(
 @triton.jit
 def attend(
     qkv, keys, values, position, out, length, scale,
-    HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr,
+    HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr,
+    STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Softmax attention of one row, GROUP heads one after the other, over the `position` places before it and its own.
 
@@ -143,7 +144,7 @@ def attend(
         highest = tl.sum(query * key.to(tl.float32), 0)
         mass = 1.0
         found = value.to(tl.float32)
-        for start in tl.range(0, at, BLOCK_T):
+        for start in tl.range(0, at, BLOCK_T, num_stages=STAGES):
             t = start + tl.arange(0, BLOCK_T)
             place = cached + t[:, None] * DIM + column[None, :]
             filled = (t[:, None] < at) & inside[None, :]
