@@ -209,7 +209,7 @@ def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
     if rows <= 16:
         return 1, 64, 4, 1
     if rows < 4096:
-        return 1, 16, 1, 1
+        return 1, 16, 1, 3 if rows <= FEW else 1
     return heads, 8, 1, 1  # thousands of programs cost more to start than to run while the cache is short
 
 
