@@ -53,8 +53,8 @@ class Budget:
             raise UserError(f"--within must be above 0 and at most {LONGEST:.0f} seconds, not {self.within}")
 
 
-WINDOW = 64  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
-CAUTION = 0.95  # quantile of the remembered times that the next one is taken to cost
+WINDOW = 128  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
+CAUTION = 0.985  # quantile of them that the next one is taken to cost: all but one freak in a full window
 
 
 @dataclass
