@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import shlex
 import statistics
+import sys
 import threading
 import time
 import warnings
@@ -23,7 +25,7 @@ from pathlib import Path
 import torch
 import tyro
 
-from anytime.experiments.results import Results, Row, Verdict, recorded_command
+from anytime.experiments.results import Results, Row, Verdict
 from anytime.model import AnytimeModel, load
 from anytime.sampling.budget import DeadlineWarning
 from anytime.training.folder import environment
@@ -161,9 +163,7 @@ def main() -> None:
     }
     name = f"{model.config.name}-{model.device.type}"
     schedule = f"{arguments.calls} deadlines, {arguments.interruptions} interruptions, {arguments.threads} threads"
-    path = Results("deadlines", name, recorded_command("benchmarks/deadlines.py"), facts, schedule, rows, verdicts).write(
-        arguments.out
-    )
+    path = Results("deadlines", name, shlex.join(["python", *sys.argv]), facts, schedule, rows, verdicts).write(arguments.out)
     for verdict in verdicts:
         print(f"{verdict.holds!s:<5} {verdict.claim}: {verdict.evidence}")
     print(json.dumps({"out": str(path), "rows": n, "full_seconds": full}))
