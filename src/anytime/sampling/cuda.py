@@ -127,9 +127,9 @@ class CudaEngine:
         self._leave(arena)
         n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
         buffers.position.fill_(rows.fed)
-        buffers.given.fill_(rows.given)
         buffers.temperature.fill_(1.0 if _graph_key(draft.settings) else draft.settings.temperature)
-        buffers.noise_keys[:n] = randomness.row_keys(draft.seed, draft.rows)  # on the CPU: a launch each would take longer
+        buffers.request.copy_(torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32))
+        buffers.numbers[:n] = draft.rows.to(torch.int32)
         if rows.given:
             buffers.codes[:n, : rows.given] = draft.codes.to(torch.int32)
         if rows.state is not None:

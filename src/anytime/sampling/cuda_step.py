@@ -86,8 +86,8 @@ class Buffers:
     values: Tensor
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: codes that each row has taken in
-    noise_keys: Tensor  # [batch, 2], int32: two words of noise that know seed and row
-    given: Tensor  # [1], int32: codes up to here are taken in, not drawn
+    numbers: Tensor  # [batch], int32: row numbers
+    request: Tensor  # [3], int32: two words of noise that know the seed; codes that are given, thus taken in and not drawn
     temperature: Tensor  # [1]
 
     @staticmethod
@@ -99,9 +99,7 @@ class Buffers:
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        return Buffers(
-            keys, values, whole(batch, c.length), whole(batch), whole(batch, 2), whole(1), torch.ones(1, device=device)
-        )
+        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(batch), whole(3), torch.ones(1, device=device))
 
 
 class Step:
@@ -122,7 +120,7 @@ class Step:
         if cut is not None:
             logits = cut(logits)
         self.kernels.draw_codes[batch,](
-            logits, buffers.noise_keys, buffers.temperature, buffers.position, buffers.given, buffers.codes,
+            logits, buffers.request, buffers.numbers, buffers.temperature, buffers.position, buffers.codes,
             c.length, c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
