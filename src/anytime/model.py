@@ -22,7 +22,7 @@ from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.budget import Budget, Pace, code_count
+from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import Draft, Engine
 from anytime.sampling.engines import build
@@ -259,7 +259,8 @@ class AnytimeModel(nn.Module):
                 if not _out_of_memory(error) or len(wave.rows) == 1:
                     raise
                 size = (len(wave.rows) + 1) // 2
-                warnings.warn(f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time", stacklevel=3)
+                text = f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time"
+                warnings.warn(text, MemoryWarning, stacklevel=3)
                 self.engine.release()
         return parts[0] if len(parts) == 1 else self._joined(parts, time.perf_counter() - started)
 

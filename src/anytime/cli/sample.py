@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -62,19 +63,22 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_writable, write_sample
     from anytime.model import load
+    from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
-    _ = model.engine  # what cannot be is said before any work
+    if model.engine.name == "compiled":  # what cannot be is said here, before any work
+        print("compiling; this takes a while", file=sys.stderr)
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         sample = _drawn(arguments, model, stop)
     write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
     for warning in said:
-        print(f"note: {warning.message}")
+        if issubclass(warning.category, DeadlineWarning | MemoryWarning):  # others are libraries' own affairs
+            print(f"note: {warning.message}")
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     print(f"{len(sample.rows)} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {

@@ -15,7 +15,11 @@ LONGEST = 1e6
 
 
 class DeadlineWarning(UserWarning):
-    """A deadline was shorter than one step and one decode; the sample has one code and is late."""
+    """A deadline was shorter than one step and one decode, or an engine had to warm up before its clock began."""
+
+
+class MemoryWarning(UserWarning):
+    """So many rows did not fit into memory; they are drawn in smaller parts."""
 
 
 def code_count(length: int, codes: int | None = None, fraction: float | None = None) -> int:

@@ -8,6 +8,7 @@ compiled code has been seen to round the noise differently.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,11 +41,7 @@ class CompiledEngine(EagerEngine):
         self._steps: dict[int, _Step] = {}
 
     def ready(self, draft: Draft) -> bool:
-        return len(draft.rows) in self._steps
-
-    @torch.no_grad()
-    def warm(self, draft: Draft) -> None:
-        self._step(len(draft.rows))
+        return len(draft.rows) in self._steps and super().ready(draft)
 
     def release(self) -> None:
         self._steps.clear()
@@ -167,5 +164,6 @@ def _compiling(few: bool) -> Iterator[None]:
         options |= {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}
     # One piece of code serves all blocks and batches: without a higher limit the compiler gives up on the ninth.
     limits = {"recompile_limit": 4096, "accumulated_recompile_limit": 4096}
-    with torch._inductor.config.patch(options), torch._dynamo.config.patch(limits):
+    with torch._inductor.config.patch(options), torch._dynamo.config.patch(limits), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own affairs
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,12 +30,17 @@ class EagerEngine:
 
     def __init__(self, prior: Prior[Any], decoder: Callable[[Tensor], Tensor], device: torch.device) -> None:
         self.prior, self.decoder, self.device = prior, decoder, device
+        self._met: set[int] = set()  # batch sizes that libraries have prepared themselves for
 
     def ready(self, draft: Draft) -> bool:
-        return True
+        return len(draft.rows) in self._met
 
     def warm(self, draft: Draft) -> None:
-        pass
+        rows = self.start(replace(draft, codes=draft.codes[:, :0]))
+        for _ in range(min(2, self.prior.length)):
+            self.step(rows)
+        self.decode(self.codes(rows))
+        self.wait()
 
     def start(self, draft: Draft) -> Rows:
         n, given = draft.codes.shape
@@ -66,6 +71,7 @@ class EagerEngine:
         return codes.clone()
 
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch ..."]:
+        self._met.add(len(codes))
         return self.decoder(codes)
 
     def wait(self) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
+from anytime.sampling.budget import MemoryWarning
 from anytime.sampling.eager import EagerEngine
 
 
@@ -61,7 +62,7 @@ def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkey
         return start(engine, draft)  # type: ignore[arg-type]
 
     monkeypatch.setattr(EagerEngine, "start", small)
-    with pytest.warns(UserWarning, match="rows do not fit into memory; going on with") as said:
+    with pytest.warns(MemoryWarning, match="rows do not fit into memory; going on with") as said:
         sample = model.sample(300, seed=1)
     assert [str(w.message)[:9] for w in said] == ["300 rows ", "150 rows "]
     assert torch.equal(sample.codes, whole.codes)
