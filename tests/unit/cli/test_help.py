@@ -62,6 +62,19 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
         ],
         "reconstruct": ["MODEL", "FILES", "--codes", "--out"],
         "evaluate": ["MODEL", "--samples", "--fractions", "--inception", "--dataset", "--data", "--scale", "--seed", "--out"],
+        "reproduce": [
+            "EXPERIMENT",
+            "--dataset",
+            "--scale",
+            "--data",
+            "--inception",
+            "--runs-dir",
+            "--samples",
+            "--seed",
+            "--seeds",
+            "--minutes",
+            "--out",
+        ],
         "info": ["MODEL", "--check"],
     }
     for option in [*options.get(verb, []), "--json", "--device"]:
