@@ -181,10 +181,9 @@ def _network(arguments: Arguments, device: torch.device) -> FeatureNetwork:
     return Inception(find_inception(arguments.inception), device)
 
 
-HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
-
-
 def _told(written: Written, seconds: float) -> dict[str, Any]:
+    from anytime.experiments.results import HOLDS
+
     results = written.results
     for verdict in results.verdicts:
         print(f"{HOLDS[verdict.holds]:<13}  {verdict.claim}: {verdict.evidence}")

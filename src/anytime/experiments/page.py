@@ -6,12 +6,13 @@ python -m anytime.experiments.page results docs/results.md
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.experiments.catalogue import EXPERIMENTS
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import HOLDS, Results, Row, Verdict, read
 from anytime.storage import write_whole
 
 HEAD = """# Results
@@ -39,6 +40,8 @@ class Table:
     caption: str
 
 
+EARLIER = "reconstruction"
+"""An experiment that `ordering` has taken in. Its files name neither the paper's epochs nor a command of today."""
 ERRORS = "Mean squared error per pixel value in [0, 1], on held-out pictures, by share of the codes."
 TABLES = {
     "theorem": Table("code", "gain", 5, "I(z_i; x | z_<i) in bits, by code i; of all best codes the least ordered one."),
@@ -49,9 +52,7 @@ TABLES = {
         "Error from a quarter of the codes over the mean training picture's, by part of the picture.",
     ),
     "ordering": Table("fraction", "error", 5, ERRORS),
-    "reconstruction": Table(
-        "fraction", "error", 5, f"{ERRORS} An earlier form of `ordering`: the command is that of its commit."
-    ),
+    EARLIER: Table("fraction", "error", 5, f"{ERRORS} An earlier form of `ordering`: the command is that of its commit."),
     "fid": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
     "speed": Table(
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."
@@ -59,8 +60,6 @@ TABLES = {
     "samples": Table("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
     "priority-code": Table("measure", "value", 4, "Distances between samples, root mean square per pixel value."),
 }
-HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
-EARLIER = " (the paper's: 200 + 200 epochs)"  # beside schedules of the earlier form, which do not say it themselves
 
 
 def page(folder: Path, target: Path) -> str:
@@ -80,15 +79,20 @@ def _place(path: Path) -> tuple[int, str]:
 
 
 def _line(results: Results, verdict: Verdict) -> str:
-    figure = EXPERIMENTS[results.experiment].figure if results.experiment in EXPERIMENTS else "Fig. 3b"
+    figure = EXPERIMENTS["ordering" if results.experiment == EARLIER else results.experiment].figure
     paper = f"{figure}: {verdict.paper}" if verdict.paper else figure
     claim = f"**{results.experiment}, {results.dataset}**: {verdict.claim}"
-    cells = (claim, paper, verdict.evidence, HOLDS[verdict.holds], _schedule(results), f"`{results.command}`")
-    return f"| {' | '.join(map(_cell, cells))} |"
+    schedule, command = _earlier(results) if results.experiment == EARLIER else (results.schedule, f"`{results.command}`")
+    return f"| {' | '.join(map(_cell, (claim, paper, verdict.evidence, HOLDS[verdict.holds], schedule, command)))} |"
 
 
-def _schedule(results: Results) -> str:
-    return results.schedule + (EARLIER if results.experiment == "reconstruction" else "")
+def _earlier(results: Results) -> tuple[str, str]:
+    """Schedule and command of a file of the earlier form, as one of today would state them."""
+    epochs = re.findall(r"\d+ \+ \d+ epochs", results.schedule)[0]
+    scale = "" if epochs == "200 + 200 epochs" else " --scale short"
+    data = results.environment["data"].partition(";")[0]
+    command = f"anytime reproduce ordering --dataset {results.dataset}{scale} --data DIR"
+    return f"{epochs} (the paper's: 200 + 200); {data}", f"now `{command}`"
 
 
 def _section(results: Results, path: Path, link: Path) -> str:
@@ -104,7 +108,7 @@ def _section(results: Results, path: Path, link: Path) -> str:
         *(["| claim | verdict | evidence |", "|---|---|---|", *verdicts, ""] if verdicts else []),
         figure,
         f"- data: {'; '.join(held_out) or results.dataset}",
-        f"- schedule: {_schedule(results)}",
+        f"- schedule: {results.schedule}",
         f"- hardware: {environment['hardware']}, torch {environment['torch']}, {environment['date']}, "
         f"commit {environment['commit']}",
         f"- command: `{results.command}`",

@@ -13,6 +13,7 @@ from anytime.errors import UserError
 from anytime.storage import write_json
 
 Row = dict[str, Any]
+HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 @dataclass(frozen=True, slots=True)

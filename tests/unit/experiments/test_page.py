@@ -60,7 +60,9 @@ def test_results_of_the_earlier_experiment_are_still_read_and_drawn(tmp_path: Pa
     assert reproduce.draw(old.write(tmp_path)).stat().st_size > 1000
     text = page.page(tmp_path, tmp_path / "page.md")
     assert "An earlier form of `ordering`" in text
-    assert "(the paper's: 200 + 200 epochs)" in text
+    assert "| 40 + 60 epochs (the paper's: 200 + 200); CIFAR-10, all pixels as published, from cifar10.npz | " in text
+    assert "| now `anytime reproduce ordering --dataset cifar10 --scale short --data DIR` |" in text
+    assert old.command in text
     assert "| ordered-sum | 0.01334 |" in text
 
 
