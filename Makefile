@@ -37,7 +37,7 @@ types: $(VENV)/.dev
 check: lint types test
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/anytime bench sampling
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m anytime.experiments.figures results

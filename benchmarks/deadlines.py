@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import shlex
 import statistics
+import sys
 import threading
 import time
 import warnings
@@ -23,7 +25,7 @@ from pathlib import Path
 import torch
 import tyro
 
-from anytime.experiments.results import Results, Row, Verdict, recorded_command
+from anytime.experiments.results import Results, Row, Verdict
 from anytime.model import AnytimeModel, load
 from anytime.sampling.budget import DeadlineWarning
 from anytime.training.folder import environment
@@ -39,6 +41,8 @@ class Arguments:
     interruptions: int = 200
     threads: int = 1
     """For torch; one is left for the process that measures stalls."""
+    rows: int = 16
+    """To begin with; more are taken until the full run lasts long enough."""
     device: str | None = None
     out: Path = Path("benchmarks/results")
 
@@ -52,11 +56,12 @@ def stalls(done: ProcessEvent, longest: object) -> None:
         last = now
 
 
-def rows_for(model: AnytimeModel) -> tuple[int, float]:
+def rows_for(model: AnytimeModel, n: int) -> tuple[int, float]:
     """How many rows make the full run last long enough, and how long it then takes."""
-    n = 16
     while True:
-        model.sample(n, within=1e3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadlineWarning)  # a cold engine
+            model.sample(n, within=1e3)
         seconds = statistics.median(model.sample(n, within=1e3).seconds for _ in range(3))
         if seconds >= FULL_SECONDS:
             return n, seconds
@@ -138,7 +143,7 @@ def main() -> None:
     arguments = tyro.cli(Arguments)
     torch.set_num_threads(arguments.threads)
     model = load(arguments.model, arguments.device)
-    n, full = rows_for(model)
+    n, full = rows_for(model, arguments.rows)
     done, longest = multiprocessing.Event(), multiprocessing.Value("d", 0.0)
     watcher = multiprocessing.Process(target=stalls, args=(done, longest), daemon=True)
     watcher.start()
@@ -149,12 +154,16 @@ def main() -> None:
     step, decode = max(pace.steps), max(pace.decodes)
     verdicts = decide(rows, step, decode, longest.value)
     facts = {**environment(model.device), "rows": n, "full_seconds": full, "step_p95": pace.step, "decode_p95": pace.decode}
-    facts |= {"step_longest": step, "decode_longest": decode, "stall_longest": longest.value, "model": model.hash}
+    facts |= {
+        "step_longest": step,
+        "decode_longest": decode,
+        "stall_longest": longest.value,
+        "model": model.hash,
+        "engine": model.engine.name,
+    }
     name = f"{model.config.name}-{model.device.type}"
     schedule = f"{arguments.calls} deadlines, {arguments.interruptions} interruptions, {arguments.threads} threads"
-    path = Results("deadlines", name, recorded_command("benchmarks/deadlines.py"), facts, schedule, rows, verdicts).write(
-        arguments.out
-    )
+    path = Results("deadlines", name, shlex.join(["python", *sys.argv]), facts, schedule, rows, verdicts).write(arguments.out)
     for verdict in verdicts:
         print(f"{verdict.holds!s:<5} {verdict.claim}: {verdict.evidence}")
     print(json.dumps({"out": str(path), "rows": n, "full_seconds": full}))

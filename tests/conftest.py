@@ -7,10 +7,14 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
+
+if importlib.util.find_spec("triton") is not None:
+    import anytime.sampling.kernels  # noqa: F401  # before the hook: Triton compiles what it is given, wrappers included
 
 install_import_hook("anytime", "beartype.beartype")
 

@@ -37,8 +37,8 @@ def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Te
 
 
 @lru_cache(maxsize=256)
-def _key(seed: int) -> tuple[int, int]:
-    """Two words that depend on all 64 bits of the seed, each in its own way."""
+def key(seed: int) -> tuple[int, int]:
+    """Two words (int32) that depend on all 64 bits of the seed, each in its own way."""
     low, high = (torch.full((), _word(half), dtype=torch.int32, device="cpu") for half in (seed, seed >> 32))
     # Were `high` mixed into both alike, seeds with the same low ^ high would be one.
     return int(_absorb(low, high)), int(_absorb(low ^ 0x5851F42D, _mix(high)))
@@ -51,19 +51,13 @@ def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | 
     among millions of (row, position) pairs; the last counter runs inside the stream and costs two mixes an element.
     """
     device = next((c.device for c in counters if isinstance(c, Tensor)), device)
-    key = [torch.full((), word, dtype=torch.int32, device=device) for word in _key(seed)]
+    words = [torch.full((), word, dtype=torch.int32, device=device) for word in key(seed)]
     for word in range(2):
         for counter in counters[:-1]:
-            key[word] = _absorb(key[word], counter)
+            words[word] = _absorb(words[word], counter)
     last = counters[-1]
     last = torch.full((), _word(last), dtype=torch.int32, device=device) if isinstance(last, int) else last.to(torch.int32)
-    return _mix(_mix(last * _GOLDEN + key[0]) ^ key[1])
-
-
-def row_keys(seed: int, rows: Int[Tensor, " n"]) -> Int[Tensor, "n 2"]:
-    """The key words of `bits` with the seed and the first counter taken in, for kernels that mix in the others themselves."""
-    words = [torch.full((), word, dtype=torch.int32, device=rows.device) for word in _key(seed)]
-    return torch.stack([_absorb(word, rows) for word in words], dim=1)
+    return _mix(_mix(last * _GOLDEN + words[0]) ^ words[1])
 
 
 def uniform(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Float[Tensor, "..."]:

@@ -125,6 +125,16 @@ def test_more_time_never_gives_fewer_codes() -> None:
     assert counts[-1] == LENGTH
 
 
+def test_steps_that_grow_along_the_sequence_are_not_taken_for_the_cheap_ones_before() -> None:
+    """Attention reads more with every code: after many short requests, most steps remembered are early, cheap ones."""
+    pace = warm(1.0, 2.0)
+    pace.steps.extend([1.0] * 64)
+    for within in range(40, 160):
+        _, seconds = spent(FakeEngine([1.0 + i for i in range(LENGTH)], 2.0), within, pace)
+        assert seconds <= within + 2, "late by no more than two steps grow"
+        pace.steps.extend([1.0] * 64)
+
+
 def test_a_stall_that_was_seen_is_reckoned_with() -> None:
     """A pace that has met slow steps reserves for one; a steady one does not."""
     uneasy = Pace()

@@ -6,6 +6,7 @@ import math
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from anytime.errors import UserError
 
@@ -52,8 +53,8 @@ class Budget:
             raise UserError(f"--within must be above 0 and at most {LONGEST:.0f} seconds, not {self.within}")
 
 
-WINDOW = 64  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
-CAUTION = 0.95  # quantile of the remembered times that the next one is taken to cost
+WINDOW = 128  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
+CAUTION = 0.985  # quantile of them that the next one is taken to cost: all but one freak in a full window
 
 
 @dataclass
@@ -65,7 +66,11 @@ class Pace:
 
     @property
     def step(self) -> float:
-        return _cautious(self.steps)
+        """What the next step is taken to cost: as much as nearly all before, and as the last two.
+
+        Steps grow along the sequence. Of the two the lesser: one slow step is a stall, which need not happen again.
+        """
+        return max(_cautious(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
 
     @property
     def decode(self) -> float:

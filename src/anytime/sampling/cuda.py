@@ -93,7 +93,8 @@ class CudaEngine:
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
         with self._lock:
-            return torch.cat([self._decoder(part) for part in codes.to(self.device).split(DECODED)])
+            parts = [self._decoder(part) for part in codes.to(self.device).split(DECODED)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def wait(self) -> None:
         torch.cuda.current_stream(self.device).synchronize()
@@ -126,9 +127,9 @@ class CudaEngine:
         self._leave(arena)
         n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
         buffers.position.fill_(rows.fed)
-        buffers.given.fill_(rows.given)
         buffers.temperature.fill_(1.0 if _graph_key(draft.settings) else draft.settings.temperature)
-        buffers.noise_keys[:n] = randomness.row_keys(draft.seed, draft.rows)  # on the CPU: a launch each would take longer
+        buffers.request.copy_(torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32))
+        buffers.numbers[:n] = draft.rows.to(torch.int32)
         if rows.given:
             buffers.codes[:n, : rows.given] = draft.codes.to(torch.int32)
         if rows.state is not None:

@@ -86,8 +86,8 @@ class Buffers:
     values: Tensor
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: codes that each row has taken in
-    noise_keys: Tensor  # [batch, 2], int32: two words of noise that know seed and row
-    given: Tensor  # [1], int32: codes up to here are taken in, not drawn
+    numbers: Tensor  # [batch], int32: row numbers
+    request: Tensor  # [3], int32: two words of noise that know the seed; codes that are given, thus taken in and not drawn
     temperature: Tensor  # [1]
 
     @staticmethod
@@ -99,9 +99,7 @@ class Buffers:
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        return Buffers(
-            keys, values, whole(batch, c.length), whole(batch), whole(batch, 2), whole(1), torch.ones(1, device=device)
-        )
+        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(batch), whole(3), torch.ones(1, device=device))
 
 
 class Step:
@@ -122,7 +120,7 @@ class Step:
         if cut is not None:
             logits = cut(logits)
         self.kernels.draw_codes[batch,](
-            logits, buffers.noise_keys, buffers.temperature, buffers.position, buffers.given, buffers.codes,
+            logits, buffers.request, buffers.numbers, buffers.temperature, buffers.position, buffers.codes,
             c.length, c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
@@ -139,11 +137,11 @@ class Step:
         c, batch = self.weights.config, len(qkv)
         dim = c.width // c.heads
         attended = qkv.new_empty(batch, c.width)
-        # Thousands of programs cost more to start than to run while the cache is short: there one takes all heads of its row.
-        group, block, warps = (1, 64, 4) if batch <= 16 else (1, 16, 1) if batch < 4096 else (c.heads, 8, 1)
+        group, block, warps, stages = _attention(batch, c.heads)
         self.kernels.attend[batch, _ceil(c.heads, group)](
             qkv, buffers.keys[layer], buffers.values[layer], buffers.position, attended, c.length, dim**-0.5,
-            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=_power_of_two(dim), BLOCK_T=block, num_warps=warps, **_launch(batch),
+            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=_power_of_two(dim), BLOCK_T=block, STAGES=stages, num_warps=warps,
+            **_launch(batch),
         )  # fmt: skip
         return attended
 
@@ -202,6 +200,15 @@ class Step:
 def _launch(rows: int) -> dict[str, bool]:
     """Kernels begin before those ahead of them end, where it pays: behind the library's products it does not."""
     return {"PDL": PDL and rows <= FEW} | ({"launch_pdl": True} if PDL and rows <= FEW else {})
+
+
+def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
+    """Heads a program takes one after the other, places it reads at a time, its warps, and how many reads are under way."""
+    if rows <= 16:
+        return 1, 64, 4, 1
+    if rows < 4096:
+        return 1, 16, 1, 3 if rows <= FEW else 1
+    return heads, 8, 1, 1  # thousands of programs cost more to start than to run while the cache is short
 
 
 def _split(rows: int, k: int) -> int:

@@ -117,7 +117,8 @@ def add_norm(
 @triton.jit
 def attend(
     qkv, keys, values, position, out, length, scale,
-    HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr,
+    HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr,
+    STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Softmax attention of one row, GROUP heads one after the other, over the `position` places before it and its own.
 
@@ -143,7 +144,7 @@ def attend(
         highest = tl.sum(query * key.to(tl.float32), 0)
         mass = 1.0
         found = value.to(tl.float32)
-        for start in tl.range(0, at, BLOCK_T):
+        for start in tl.range(0, at, BLOCK_T, num_stages=STAGES):
             t = start + tl.arange(0, BLOCK_T)
             place = cached + t[:, None] * DIM + column[None, :]
             filled = (t[:, None] < at) & inside[None, :]
@@ -168,13 +169,18 @@ def _mix(x):
 
 
 @triton.jit
+def _absorb(word, value):
+    return _mix((word ^ value) - 0x61C88647)
+
+
+@triton.jit
 def draw_codes(
-    logits, noise_keys, temperature, position, given, codes, length, categories,
+    logits, request, numbers, temperature, position, codes, length, categories,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """argmax(logits / temperature + Gumbel noise) of one row, and on to the next position.
 
-    `noise_keys` holds two words a row that have taken in seed and row; position and category are mixed in here.
+    `request` holds the two key words of the seed and how many codes are given; `numbers` are the row numbers.
     """
     row = tl.program_id(0)
     if PDL:
@@ -183,14 +189,14 @@ def draw_codes(
     category = tl.arange(0, BLOCK)
     inside = category < categories
     at = tl.load(position + row)
-    golden = -0x61C88647
-    first = _mix((tl.load(noise_keys + 2 * row) ^ at) + golden)
-    second = _mix((tl.load(noise_keys + 2 * row + 1) ^ at) + golden)
-    word = _mix(_mix(category * golden + first) ^ second)
+    number = tl.load(numbers + row)
+    first = _absorb(_absorb(tl.load(request), number), at)
+    second = _absorb(_absorb(tl.load(request + 1), number), at)
+    word = _mix(_mix(category * -0x61C88647 + first) ^ second)
     uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
     noise = -tl.log(-tl.log(uniform))
     scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
     noised = tl.where(inside, scores / tl.load(temperature) + noise, float("-inf"))
     chosen = tl.argmax(noised, 0)
-    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(given))
+    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request + 2))
     tl.store(position + row, at + 1)

@@ -50,7 +50,7 @@ class Session:
     @property
     def codes(self) -> Int[Tensor, "n count"]:
         """All codes so far."""
-        return torch.cat([self.engine.codes(block) for block in self._blocks])
+        return _joined([self.engine.codes(block) for block in self._blocks])
 
     def run(
         self,
@@ -70,12 +70,11 @@ class Session:
             while may_go_on(budget, self.pace, self.count, clock() - started):
                 self._step(clock, watched)
                 if budget.within is not None and not self.pace.decodes:
-                    self._decode(clock, self.codes)  # a first decode, to know what it takes: from here on deadlines can be kept
+                    self._decode(clock, self.count, watched)  # to know what it takes: from here on deadlines can be kept
                 if progress is not None:
                     progress(self.count, clock() - started)
             # Another request may have gone further with this session; this one gets what it asked for.
-            codes = self.codes[:, : budget.codes]
-            data = self._decode(clock, codes)
+            codes, data = self._decode(clock, budget.codes, watched)
             seconds = clock() - started
             if budget.within is not None and seconds > budget.within and self.count == 1:
                 text = f"--within of {budget.within:g} s is shorter than one step and one decode: one code, {seconds:.4f} s"
@@ -105,19 +104,25 @@ class Session:
             self.engine.wait()
             self.pace.steps.append(clock() - began)
 
-    def _decode(self, clock: Clock, codes: Int[Tensor, "n prefix"]) -> Tensor:
+    def _decode(self, clock: Clock, most: int, watched: bool) -> tuple[Tensor, Tensor]:
+        """The codes, at most so many of each row, and the samples made of them: what a deadline must leave time for."""
+        began = clock()  # a watched device has nothing left to do by now; an unwatched one is given the decode while it draws
+        codes = self.codes[:, :most]
+        data = _joined([self.engine.decode(part) for part in codes.split(self.engine.block)])
         self.engine.wait()
-        began = clock()
-        data = torch.cat([self.engine.decode(part) for part in codes.split(self.engine.block)])
-        self.engine.wait()
-        self.pace.decodes.append(clock() - began)
-        return data
+        if watched:
+            self.pace.decodes.append(clock() - began)
+        return codes, data
 
     def save(self, path: str | Path) -> None:
         """Write what another process needs to go on: codes, rows, seed, settings and the model's hash."""
         draft = self.draft
         facts = {"kind": KIND, "seed": draft.seed, "settings": asdict(draft.settings), "model": draft.model}
         storage.write_tensors(Path(path), {"codes": self.codes.cpu(), "rows": draft.rows}, facts)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def read_session(path: str | Path) -> Draft:

@@ -57,6 +57,8 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--temperature",
             "--top-k",
             "--top-p",
+            "--engine",
+            "--precision",
             "--seed",
             "--out",
         ],
@@ -75,6 +77,7 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--minutes",
             "--out",
         ],
+        "bench": ["sampling", "MODEL", "--batches", "--every", "--engines", "--peers", "--repeats", "--threads", "--out"],
         "info": ["MODEL", "--check"],
     }
     for option in [*options.get(verb, []), "--json", "--device"]:

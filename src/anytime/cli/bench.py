@@ -1,0 +1,171 @@
+"""anytime bench sampling"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from anytime.cli.arguments import Common, typed_command
+from anytime.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from anytime.model import AnytimeModel
+
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
+ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
+HEAD = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
+PEERS = {"cpu": "fp32,bf16", "cuda": "bf16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Common):
+    what: Annotated[Literal["sampling"], tyro.conf.Positional]
+    """sampling: seconds by engine, batch and number of codes, decoding included."""
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = "cifar10"
+    """A model's folder, or mnist, cifar10 or celeba: the paper's shape with random weights."""
+    batches: Annotated[str, tyro.conf.arg(metavar="N,N,…")] = "1,100"
+    """Samples at a time."""
+    every: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
+    """Measure every K codes; by default at tenths of the full length."""
+    engines: Annotated[str | None, tyro.conf.arg(metavar="NAME:PRECISION,…")] = None
+    """Engines to measure; by default those that the device is for."""
+    peers: Annotated[str | None, tyro.conf.arg(metavar="PRECISION,…")] = None
+    """Precisions of Hugging Face's generate, or none; by default what suits the device, where transformers is installed."""
+    peer_batches: Annotated[str | None, tyro.conf.arg(metavar="N,N,…")] = None
+    """Batches of the peers, where they should be others."""
+    repeats: int = 20
+    """Measurements of each kind at most; fewer where they take long."""
+    threads: int | None = None
+    """Of the CPU, for all that is measured."""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("benchmarks/results")
+    """Folder for sampling/MODEL-DEVICE.json."""
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    import torch
+
+    from anytime.cli.output import check_writable
+    from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
+    from anytime.evaluation.peers import CACHES
+    from anytime.experiments.results import Results, Row, Verdict
+    from anytime.training.folder import environment
+
+    check_writable(arguments.out)
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise UserError(f"--threads must be at least 1, not {arguments.threads}")
+        torch.set_num_threads(arguments.threads)
+    model = _model(arguments)
+    device = model.device.type
+    batches, repeats = _numbers(arguments.batches, "--batches"), max(1, arguments.repeats)
+    peer_batches = _numbers(arguments.peer_batches or arguments.batches, "--peer-batches")
+    every = arguments.every or max(1, model.length // 10)
+    counts = sorted({*range(every, model.length + 1, every), model.length})
+    engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
+    peers = _peers(arguments.peers, device)
+    rows: list[Row] = []
+    print(HEAD)
+    for engine, precision in engines:
+        rows += engine_rows(model, engine, precision, batches, counts, repeats, _say)
+        _free(model.device)
+    for precision in peers:
+        for cache in CACHES:
+            # With a static cache its step is compiled on a GPU, anew for every length: the full one has to do.
+            lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
+            rows += peer_rows(model, precision, cache, peer_batches, lengths, repeats, _say)
+            _free(model.device)
+    verdicts = [Verdict(**asdict(finding)) for finding in findings(rows)]
+    for verdict in verdicts:
+        print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
+    facts = environment(model.device) | _versions()
+    schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
+    results = Results("sampling", f"{Path(arguments.model).name}-{device}", typed_command(), facts, schedule, rows, verdicts)
+    path = results.write(arguments.out)
+    if not arguments.json:  # a table, then one JSON line, in any case
+        print(json.dumps({"out": str(path), "rows": rows}))
+    return {"out": str(path), "rows": rows}
+
+
+def _model(arguments: Arguments) -> AnytimeModel:
+    import torch
+
+    from anytime.model import AnytimeModel, load, pick_device
+    from anytime.priors.transformer import TransformerConfig
+    from anytime.training.recipes import paper
+
+    device = pick_device(arguments.device)
+    if Path(arguments.model).exists():
+        model = load(arguments.model, device)
+    elif arguments.model in SHAPES:
+        torch.manual_seed(0)
+        model = AnytimeModel(paper(arguments.model, SHAPES[arguments.model]).model).to(device).eval()
+        model._saved_hash = "random weights"  # hashing them at every call would be timed, too
+    else:
+        raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {nearest(arguments.model, SHAPES)}")
+    if not isinstance(model.config.prior, TransformerConfig):
+        raise UserError(f"{arguments.model}: bench compares Transformer priors; this model has another")
+    return model
+
+
+def _numbers(text: str, flag: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise UserError(f"{flag} {text!r} must be whole numbers from 1 with commas between, such as 1,100")
+    return numbers
+
+
+def _engine(text: str) -> tuple[str, str]:
+    name, _, precision = text.partition(":")
+    return name, precision or ("fp32" if name == "eager" else "bf16")
+
+
+def _peers(text: str | None, device: str) -> Sequence[str]:
+    from anytime.evaluation.peers import has_huggingface
+    from anytime.sampling.engine import DTYPES
+
+    if text == "none" or (text is None and not has_huggingface()):
+        return []
+    if not has_huggingface():
+        raise UserError("--peers needs Hugging Face transformers; pip install transformers, or use --peers none")
+    precisions = (text or PEERS[device]).split(",")
+    for precision in precisions:
+        if precision not in DTYPES:
+            raise UserError(f"--peers {precision!r} is no precision; use fp32, bf16 or none")
+    return precisions
+
+
+def _say(row: dict[str, Any]) -> None:
+    print(
+        f"{row['series']:<28}{row['batch']:>6}{row['codes']:>6}{1000 * row['p50']:>11.2f}{1000 * row['p95']:>11.2f}"
+        f"{row['ms_per_step']:>9.3f}{row['per_second']:>11.1f}{row['decode_share']:>8.1%}{row['times_the_limit']:>9.1f}",
+        flush=True,
+    )
+
+
+def _free(device: torch.device) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("transformers", "triton"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,143 @@
+"""Sampling speed by engine, batch and code length, beside Hugging Face's `generate` and the physical limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anytime.evaluation.limits import Machine, limit_seconds, measure
+from anytime.evaluation.peers import CacheKind, HuggingFace
+from anytime.evaluation.speed import Sampler, Speed, speed_by_codes
+from anytime.model import AnytimeModel
+from anytime.priors.transformer import TransformerConfig
+from anytime.sampling.engine import DTYPES
+from anytime.sampling.sampler import Sample
+
+Row = dict[str, Any]
+OURS, THEIRS = "anytime", "huggingface"
+STRAIGHT = 1.02  # times above the line from the decode alone to the full run that still count as on it: jitter
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A model with its engine, timed with the engine's own decoder."""
+
+    model: AnytimeModel
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        return self.model.sample(n, seed=seed, codes=codes)
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        return self.model.engine.decode(codes)
+
+
+def engine_rows(
+    model: AnytimeModel, engine: str, precision: str, batches: Sequence[int], counts: Sequence[int], repeats: int,
+    say: Callable[[Row], None],
+) -> list[Row]:  # fmt: skip
+    """Our engine at every batch and code length."""
+    model.use(engine, precision)
+    return _rows(Engine(model), model, f"{OURS} {engine} {precision}", precision, batches, counts, repeats, say)
+
+
+def peer_rows(
+    model: AnytimeModel, precision: str, cache: CacheKind, batches: Sequence[int], counts: Sequence[int], repeats: int,
+    say: Callable[[Row], None],
+) -> list[Row]:  # fmt: skip
+    """Hugging Face's `generate` at the same size, decoded by the engine that the model uses now."""
+    assert isinstance(model.config.prior, TransformerConfig)
+    peer = HuggingFace(model.config.prior, model.engine.decode, model.device, DTYPES[precision], cache)
+    return _rows(peer, model, f"{THEIRS} {cache} {precision}", precision, batches, counts, repeats, say)
+
+
+def _rows(
+    sampler: Sampler, model: AnytimeModel, series: str, precision: str, batches: Sequence[int], counts: Sequence[int],
+    repeats: int, say: Callable[[Row], None],
+) -> list[Row]:  # fmt: skip
+    config, dtype, rows = model.config.prior, DTYPES[precision], list[Row]()
+    assert isinstance(config, TransformerConfig)
+    machine = measure(model.device, dtype)
+    for batch in batches:
+        for count in counts:
+            (speed,) = speed_by_codes(sampler, [count], batch=batch, repeats=repeats)
+            limit = limit_seconds(config, batch, count, dtype.itemsize, machine)
+            rows.append(_row(series, speed, model.length, limit, machine))
+            say(rows[-1])
+    return rows
+
+
+def _row(series: str, speed: Speed, length: int, limit: float, machine: Machine) -> Row:
+    return {
+        "series": series,
+        "batch": speed.batch,
+        "codes": speed.codes,
+        "fraction": speed.codes / length,
+        "p50": speed.p50,
+        "p95": speed.p95,
+        "repeats": speed.repeats,
+        "per_second": speed.samples_per_second,
+        "ms_per_step": 1000 * (speed.p50 - speed.decode) / speed.codes,
+        "decode_share": speed.decode_share,
+        "limit_seconds": limit,
+        "times_the_limit": speed.p50 / limit,
+        "bandwidth": machine.bandwidth,
+        "flops": machine.flops,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    claim: str
+    holds: bool
+    evidence: str
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Ratios to Hugging Face at full length, and whether time grows with the codes no faster than a line."""
+    full = [row for row in rows if row["fraction"] == 1]
+    found = []
+    for batch in dict.fromkeys(row["batch"] for row in full):
+        here = [row for row in full if row["batch"] == batch]
+        ours = min((row for row in here if row["series"].startswith(OURS)), key=lambda row: row["p50"], default=None)
+        theirs = [row for row in here if row["series"].startswith(THEIRS)]
+        if ours is None or not theirs:
+            continue
+        for name, among in (("in fp32", [r for r in theirs if r["series"].endswith("fp32")]), ("at its fastest", theirs)):
+            if among:
+                peer = min(among, key=lambda row: row["p50"])
+                text = f"{peer['p50'] / ours['p50']:.2f} times as fast: {ours['series']} {ours['p50']:.4g} s, "
+                claim = f"batch {batch}: faster than Hugging Face {name}"
+                found.append(Finding(claim, ours["p50"] < peer["p50"], f"{text}{peer['series']} {peer['p50']:.4g} s"))
+    return found + _lines(rows)
+
+
+def _lines(rows: Sequence[Row]) -> list[Finding]:
+    """Fig. 4b: half of the codes in at most half of the time, the decode set apart."""
+    found = []
+    ours = [row for row in rows if row["series"].startswith(OURS)]
+    for key in dict.fromkeys((row["series"], row["batch"]) for row in ours):
+        curve = [row for row in ours if (row["series"], row["batch"]) == key]
+        whole = next((row for row in curve if row["fraction"] == 1), None)
+        if whole is None or len(curve) < 3:
+            continue
+        decode = whole["decode_share"] * whole["p50"]
+        line = {row["codes"]: decode + (whole["p50"] - decode) * row["fraction"] for row in curve}
+        worst = max(curve, key=lambda row: row["p50"] / line[row["codes"]])
+        excess = worst["p50"] / line[worst["codes"]]
+        text = (
+            f"at most {excess:.3f} of the line (at {worst['codes']} codes); decoding takes {whole['decode_share']:.1%} of all"
+        )
+        found.append(
+            Finding(f"{key[0]}, batch {key[1]}: time by code length is a straight line or better", excess <= STRAIGHT, text)
+        )
+    return found

@@ -1,0 +1,57 @@
+"""The physical limit of sampling: what a machine's memory and arithmetic allow at best, and what it was measured to have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from anytime.priors.transformer import TransformerConfig
+
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    bandwidth: float  # bytes a second, reading and writing together
+    flops: float  # multiplications and additions a second, of large matrix products
+
+
+def measure(device: torch.device, dtype: torch.dtype) -> Machine:
+    """The best of a few large copies and matrix products."""
+    size = 1 << (30 if device.type == "cuda" else 27)
+    side = 8192 if device.type == "cuda" else 1536
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return Machine(2 * size / _best(lambda: target.copy_(source), device), 2 * side**3 / _best(lambda: left @ right, device))
+
+
+def _best(work: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(TRIES + 1):
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def step_cost(config: TransformerConfig, batch: int, position: int, itemsize: int) -> tuple[int, int]:
+    """Bytes that must move and operations that must be done to draw the code at `position`, in every row.
+
+    The weights are read once, the cache up to here is read and one place of it written; activations stay on the chip.
+    """
+    products = config.layers * (4 * config.width**2 + 2 * config.width * config.hidden) + config.width * config.codebook_size
+    cache = 2 * config.layers * config.width * batch * (position + 1)
+    attention = 2 * config.layers * config.width * batch * (position + 1)
+    return itemsize * (products + cache), 2 * (products * batch + attention)
+
+
+def limit_seconds(config: TransformerConfig, batch: int, codes: int, itemsize: int, machine: Machine) -> float:
+    """The least time for `codes` steps, moving and computing at once; the decoder is left out."""
+    costs = (step_cost(config, batch, position, itemsize) for position in range(codes))
+    return sum(max(moved / machine.bandwidth, done / machine.flops) for moved, done in costs)

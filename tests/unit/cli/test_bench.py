@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from anytime.experiments.results import read
+from anytime.model import AnytimeModel, _tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    return AnytimeModel(_tiny()).save(tmp_path_factory.mktemp("bench") / "tiny")
+
+
+def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
+    words = ["--batches", "1,3", "--every", "4", "--repeats", "3", "--engines", "eager", "--peers", "none", "--device", "cpu"]
+    outcome = command("bench", "sampling", str(model), *words, "--out", str(tmp_path))
+    assert outcome.status == 0, outcome.err
+    head, *table, last = outcome.out.strip().splitlines()
+    assert "samples/s" in head
+    assert len(table) == 4
+    rows = json.loads(last)["rows"]
+    results = read(tmp_path / "sampling" / "tiny-cpu.json")
+    assert results.rows == rows
+    assert [(r["batch"], r["codes"]) for r in rows] == [(1, 4), (1, 8), (3, 4), (3, 8)]
+    for row in rows:
+        assert 0 < row["p50"] <= row["p95"]
+        assert row["per_second"] == pytest.approx(row["batch"] / row["p50"])
+        assert row["times_the_limit"] > 1, "nothing is faster than physics"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cifar"], "did you mean 'cifar10'"),
+        (["mnist", "--batches", "0"], "--batches '0' must be whole numbers"),
+        (["mnist", "--batches", "x"], "--batches 'x' must be whole numbers"),
+        (["mnist", "--threads", "0"], "--threads must be at least 1"),
+        (["mnist", "--engines", "cuda", "--peers", "none"], "--engine cuda needs an NVIDIA GPU"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence(words: list[str], said: str, tmp_path: Path, command: Callable[..., Any]) -> None:
+    outcome = command("bench", "sampling", *words, "--device", "cpu", "--out", str(tmp_path))
+    assert outcome.status == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anytime.evaluation.benchmark import findings
+from anytime.evaluation.limits import Machine, limit_seconds, step_cost
+from anytime.priors.transformer import TransformerConfig
+
+CONFIG = TransformerConfig(length=70, codebook_size=1000)
+
+
+def row(series: str, p50: float, codes: int = 70, batch: int = 100, decode: float = 0.1) -> dict[str, Any]:
+    share = decode / p50
+    return {"series": series, "batch": batch, "codes": codes, "fraction": codes / 70, "p50": p50, "decode_share": share}
+
+
+def test_a_step_reads_the_weights_and_the_filled_cache() -> None:
+    weights = 6 * (4 * 512**2 + 2 * 512 * 2048) + 512 * 1000
+    moved, done = step_cost(CONFIG, 1, 0, 2)
+    assert moved == 2 * (weights + 2 * 6 * 512)
+    assert done == 2 * (weights + 2 * 6 * 512)
+    more, _ = step_cost(CONFIG, 100, 69, 2)
+    assert more - moved == 2 * (100 * 70 - 1) * 2 * 6 * 512
+
+
+def test_the_limit_is_the_slower_of_memory_and_arithmetic() -> None:
+    slow_memory, slow_arithmetic = Machine(1e9, 1e18), Machine(1e18, 1e9)
+    moved, done = (sum(step_cost(CONFIG, 8, i, 2)[kind] for i in range(5)) for kind in range(2))
+    assert limit_seconds(CONFIG, 8, 5, 2, slow_memory) == pytest.approx(moved / 1e9)
+    assert limit_seconds(CONFIG, 8, 5, 2, slow_arithmetic) == pytest.approx(done / 1e9)
+
+
+def test_ratios_are_to_the_best_of_the_others() -> None:
+    rows = [
+        row("anytime eager fp32", 3.0),
+        row("anytime compiled bf16", 2.0),
+        row("huggingface dynamic fp32", 4.0),
+        row("huggingface static fp32", 5.0),
+        row("huggingface dynamic bf16", 1.0),
+        row("huggingface dynamic bf16", 0.1, codes=35),
+    ]
+    fp32, fastest = findings(rows)
+    assert fp32.holds
+    assert fp32.evidence.startswith("2.00 times as fast: anytime compiled bf16 2 s, huggingface dynamic fp32 4 s")
+    assert not fastest.holds
+    assert fastest.evidence.startswith("0.50 times as fast")
+
+
+@pytest.mark.parametrize(("half", "straight"), [(0.55, True), (0.4, True), (0.7, False)])
+def test_a_line_is_judged_with_the_decode_set_apart(half: float, straight: bool) -> None:
+    rows = [row("anytime cuda bf16", t, codes) for codes, t in ((7, 0.19), (35, half), (70, 1.0))]
+    (found,) = findings(rows)
+    assert found.holds is straight
+    assert "decoding takes 10.0% of all" in found.evidence

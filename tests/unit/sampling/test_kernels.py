@@ -1,0 +1,57 @@
+"""The cuda engine's step without a GPU: Triton's interpreter runs its kernels on the CPU, slowly, where Triton is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anytime
+
+PROGRAM = """
+import torch
+from anytime import randomness
+from anytime.priors.transformer import Transformer, TransformerConfig
+from anytime.sampling import cuda_step
+from anytime.sampling.noise import Settings, draw
+
+cuda_step.PDL = False  # the interpreter has no dependent launches
+torch.manual_seed(0)
+config = TransformerConfig(length=10, codebook_size=20, layers=2, width=48, hidden=64, heads=3)  # no power of two anywhere
+prior = Transformer(config).eval()
+for parameter in prior.parameters():
+    parameter.data += 0.1 * torch.randn_like(parameter)
+weights = cuda_step.Weights.of(prior, torch.float32)
+with torch.no_grad():
+    for cuda_step.FEW in (0, 100):  # the library's products, then our own
+        for batch, given in ((3, 0), (5, 4)):
+            rows, settings = torch.arange(batch) + 7, Settings(temperature=0.8)
+            buffers = cuda_step.Buffers.empty(weights, batch, torch.device("cpu"))
+            buffers.request.copy_(torch.tensor([*randomness.key(5), given]))
+            buffers.numbers.copy_(rows)
+            buffers.temperature.fill_(0.8)
+            buffers.codes[:, :given] = torch.arange(given)
+            state, before, codes = prior.start(batch), None, []
+            for position in range(10):
+                cuda_step.Step(weights)(buffers, None)
+                logits, state = prior.step(before, state)
+                before = draw(logits, settings, 5, rows, position) if position >= given else torch.full((batch,), position)
+                codes.append(before)
+            assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.FEW, batch)
+            torch.testing.assert_close(buffers.keys, state.keys, atol=1e-5, rtol=0)
+            torch.testing.assert_close(buffers.values, state.values, atol=1e-5, rtol=0)
+            assert buffers.position.tolist() == [10] * batch
+print("all equal")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with PyTorch for GPUs")
+def test_a_step_of_fused_kernels_is_a_step_of_the_prior() -> None:
+    source = os.pathsep.join([str(Path(anytime.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": source, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=280)
+    assert done.stdout.strip() == "all equal", done.stderr[-2000:]
