@@ -86,7 +86,11 @@ def trained(run: Plan, dataset: Dataset, device: torch.device, reporter: Reporte
     if not Paths(run.folder).finished:
         reporter.say(f"training {run.folder.name}: {run.epochs} epochs")
         share = run.share if run.share is not None and Paths(run.share).after("pretrain").is_file() else None
-        train(run.config, dataset, run.folder, device, reporter, run.command, share, pause)
+        command = run.command
+        if run.share is not None and share is None:  # as on another machine than the one that measured the ordered run
+            reporter.say(f"{run.share} is not there: the first stage is trained again")
+            command = command.replace(f" --share runs/{run.share.name}", "")
+        train(run.config, dataset, run.folder, device, reporter, command, share, pause)
         # Compiled steps of several runs in one process would hit the compiler's limit and fall back without a word.
         torch.compiler.reset()
         pause.check(f"{run.folder.name} is trained")

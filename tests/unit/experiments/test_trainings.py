@@ -75,6 +75,14 @@ def test_a_run_is_trained_once_and_then_taken_over(dataset: data.Dataset, tmp_pa
         trainings.trained(run, data.synthetic("mnist", (1, 28, 28), count=64, seed=1), CPU, Silent(), NEVER)
 
 
+def test_without_the_ordered_run_nothing_is_shared_nor_said_to_be(dataset: data.Dataset, tmp_path: Path) -> None:
+    run = trainings.plan("unordered", dataset, "smoke", 0, "cpu", tmp_path)
+    assert "--share runs/mnist-paper-smoke-ordered-0" in run.command
+    told = trainings.trained(run, dataset, CPU, Silent(), NEVER)
+    assert told["command"] == run.command.replace("--share runs/mnist-paper-smoke-ordered-0 ", "")
+    assert [line["stage"] for line in read(run.folder / "metrics.jsonl")].count("pretrain") == 2
+
+
 def test_unordered_shares_the_first_stage(dataset: data.Dataset, tmp_path: Path) -> None:
     ordered, unordered = (trainings.plan(kind, dataset, "smoke", 0, "cpu", tmp_path) for kind in ("ordered", "unordered"))
     assert unordered.share == ordered.folder
