@@ -40,7 +40,7 @@ def compute(bench: Workbench) -> Results:
     network, train, x = s.network, s.dataset.published_train, s.dataset.held_out
     real = Lazily(lambda: reference(train, network, reporter=s.reporter, pause=s.pause))
     shared = {"network": network.digest, "reference": digest(train)}
-    # The mark comes last: no verdict needs it, and it takes as long to train as a pair.
+    # The mark comes last: no verdict needs it.
     for kind, seed in [*((kind, seed) for seed in s.seeds for kind in PAIR), (ORIGINAL, s.seed)]:
         facts = {**shared, "samples": count, "fractions": FRACTIONS}
         rows += bench.of_run(kind, seed, facts, partial(model_rows, bench, kind, seed, count, network, real))
