@@ -40,6 +40,7 @@ bench: $(VENV)/.dev
 	$(BIN)/anytime bench sampling
 
 docs: $(VENV)/.dev
+	$(BIN)/python -m anytime.experiments.figures results
 	$(BIN)/python -m anytime.experiments.page results docs/results.md
 
 # torch first and alone: left to a range, pip may bring several gigabytes of CUDA to a machine without a GPU.

@@ -173,3 +173,16 @@ def finished(once: Callable[[str, Callable[[Path], None]], Path], launcher: Laun
 def command_of() -> Callable[[str, Path], tuple[str, ...]]:
     """The words of the command that made `finished(recipe)`, for another folder."""
     return lambda recipe, run: (*RECIPES[recipe], *LONGER, "--out", str(run))
+
+
+@pytest.fixture
+def experiment_runs(here: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """All kinds of runs that experiments compare, trained once by those that need them; their results are in results/."""
+
+    def make(folder: Path) -> None:
+        for name in ("fid", "layout"):
+            words = ("--dataset", "digits", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
+            outcome = here("reproduce", name, *words)
+            assert outcome.status == 0, outcome.err
+
+    return once("experiment-runs", make)

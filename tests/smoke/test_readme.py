@@ -40,7 +40,7 @@ def test_the_commands_work_as_written(desk: Path, here: Callable[..., object]) -
     assert len(verbs) >= 9
     for _, verb, *rest in verbs:
         # Real schedules take hours on a CPU; at smoke scale the same flags are parsed and the same stages run.
-        scale = [] if verb not in ("train", "evaluate") else ["--scale", "smoke"]
+        scale = [] if verb not in ("train", "evaluate", "reproduce") else ["--scale", "smoke"]
         outcome = here(verb, *[w for w in rest if w != "short" and w != "--scale"], *scale)
         assert outcome.status == 0, (verb, rest, outcome.err)  # type: ignore[attr-defined]
     for name in (
@@ -49,6 +49,8 @@ def test_the_commands_work_as_written(desk: Path, here: Callable[..., object]) -
         "alike.png",
         "runs/mnist-paper/report.html",
         "runs/demo/evaluation/report.html",
+        "results/theorem/discrete.png",
+        "results/ordering/mnist.png",
     ):
         assert (desk / name).stat().st_size > 0
 

@@ -19,6 +19,7 @@ VERBS = {
     "sample": "draw samples from any number of codes",
     "reconstruct": "encode pictures and decode them from their first codes",
     "evaluate": "FID, error, bits and speed by number of codes; a report",
+    "reproduce": "the paper's figures: train, measure, decide, draw; without a name, the list",
     "bench": "measure this machine: samples a second by engine, batch and codes",
     "info": "what a model is and whether it is whole",
 }

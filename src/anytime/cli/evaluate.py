@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -51,6 +50,7 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
+    from anytime.cli.output import check_folder, check_writable
     from anytime.evaluation import summary
     from anytime.evaluation.assessment import assess, check_shape
     from anytime.experiments.results import Results, read
@@ -60,7 +60,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     started, settings = time.monotonic(), _settings(arguments)
     folder = arguments.out or Path(arguments.model) / "evaluation"
-    _check_folder(folder)
+    check_writable(folder)
+    check_folder(folder)
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
@@ -83,19 +84,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     _print(rows)
     print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
     return {"out": str(folder), "evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "rows": rows}
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a place that cannot be written before hours of work: by writing there, as permissions do not tell all."""
-    from anytime.cli.output import check_writable
-
-    check_writable(folder)
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:
-        with tempfile.TemporaryDirectory(dir=existing):
-            return
-    except OSError as error:
-        raise UserError(f"--out {folder} cannot be written ({error.strerror}); choose another place") from None
 
 
 def _settings(arguments: Arguments) -> Settings:

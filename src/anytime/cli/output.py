@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +40,16 @@ def check_writable(path: Path) -> None:
         raise UserError(f"--out {path} is a folder; name a file in it")
     if not (is_file or existing.is_dir()) or not os.access(existing, os.W_OK):
         raise UserError(f"--out {path} cannot be written; choose another place")
+
+
+def check_folder(folder: Path, flag: str = "--out") -> None:
+    """Refuse a place that cannot be written before hours of work: by writing there, as permissions do not tell all."""
+    try:
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryDirectory(dir=existing):
+            return
+    except OSError as error:
+        raise UserError(f"{flag} {folder} cannot be written ({error.strerror}); choose another place") from None
 
 
 def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:

@@ -80,7 +80,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
     from anytime.autoencoders.truncation import parse
     from anytime.config import override
-    from anytime.training.recipes import recipe, scaled, with_layout, with_truncation
+    from anytime.training.recipes import computed_on, recipe, scaled, with_layout, with_truncation
 
     config = recipe(arguments.name, arguments.recipe, dataset.shape)
     if arguments.layout is not None:
@@ -88,6 +88,4 @@ def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> Run
     config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
         config = with_truncation(config, parse(arguments.truncation))
-    if device.type == "cuda" and arguments.scale != "smoke":
-        config = replace(config, precision="bfloat16", compile=True, graph=True)
-    return override(config, arguments.set)
+    return override(computed_on(config, device.type), arguments.set)

@@ -18,6 +18,7 @@ from anytime.evaluation.statistics import Statistics, gathered
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
+from anytime.training.pause import NEVER, Pause
 
 Row = dict[str, Any]
 
@@ -27,9 +28,10 @@ def reference(
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
+    pause: Pause = NEVER,
 ) -> Statistics:
     """Statistics of the set that others are compared with, kept in the cache: 50,000 pictures take half a GPU minute."""
-    (found,) = gathered(statistics.pictures("reference", x), network, (cache or cache_folder()) / "features", reporter)
+    (found,) = gathered(statistics.pictures("reference", x), network, (cache or cache_folder()) / "features", reporter, pause)
     return found
 
 
@@ -65,13 +67,15 @@ def sample_rows(
     series: str = "samples",
     folder: Path | None = None,
     reporter: Reporter | None = None,
+    pause: Pause = NEVER,
 ) -> list[Row]:
     """Quality of `samples` samples at every fraction of their codes; with `folder`, a killed call goes on when repeated."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     source = statistics.samples("samples", model, samples, counts, seed)
+    each = gathered(source, network, folder, reporter, pause)
     return [
         {"series": series, "fraction": fraction, "codes": count, "seed": seed, **compared(found, real, network)}
-        for fraction, count, found in zip(fractions, counts, gathered(source, network, folder, reporter), strict=True)
+        for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
 
@@ -101,7 +105,8 @@ def data_row(
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
+    pause: Pause = NEVER,
 ) -> Row:
     """Quality of real held-out pictures: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
-    (found,) = gathered(statistics.pictures("held-out", x), network, (cache or cache_folder()) / "features", reporter)
+    (found,) = gathered(statistics.pictures("held-out", x), network, (cache or cache_folder()) / "features", reporter, pause)
     return {"series": "held-out data", **compared(found, real, network)}

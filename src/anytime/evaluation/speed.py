@@ -79,12 +79,13 @@ def _speed(model: Sampler, count: int, batch: int, repeats: int, clock: Clock) -
     wholes, decodes, begun = list[float](), list[float](), clock()
     while len(wholes) < AT_LEAST or (len(wholes) < repeats and clock() - begun < PATIENCE):
         seed = 1 + len(wholes)
-        wholes.append(_timed(partial(model.sample, batch, seed=seed, codes=count), model.device, clock))
-        decodes.append(_timed(partial(model.decode, codes), model.device, clock))
+        wholes.append(timed(partial(model.sample, batch, seed=seed, codes=count), model.device, clock))
+        decodes.append(timed(partial(model.decode, codes), model.device, clock))
     return Speed(count, batch, len(wholes), quantile(wholes, 0.5), quantile(wholes, 0.95), quantile(decodes, 0.5))
 
 
-def _timed(work: Callable[[], object], device: torch.device, clock: Clock) -> float:
+def timed(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:
+    """Seconds until the work is done on the device, too."""
     _wait(device)
     began = clock()
     work()

@@ -26,6 +26,7 @@ from anytime.evaluation.frechet import Moments
 from anytime.model import AnytimeModel
 from anytime.randomness import derive, permutation
 from anytime.training.log import Reporter, Silent
+from anytime.training.pause import NEVER, Pause, Paused
 
 KIND = "features 1"
 CHUNK = 1000  # pictures: seconds of Inception on a GPU, minutes on a CPU
@@ -95,9 +96,16 @@ def samples(label: str, model: AnytimeModel, count: int, counts: Sequence[int], 
 
 
 def gathered(
-    source: Source, network: FeatureNetwork, folder: Path | None = None, reporter: Reporter | None = None
+    source: Source,
+    network: FeatureNetwork,
+    folder: Path | None = None,
+    reporter: Reporter | None = None,
+    pause: Pause = NEVER,
 ) -> list[Statistics]:
-    """The statistics of every series; kept in `folder`, whole or in part, for the next call with the same source."""
+    """The statistics of every series; kept in `folder`, whole or in part, for the next call with the same source.
+
+    With a folder, `Paused` comes behind a chunk that was kept.
+    """
     reporter = reporter or Silent()
     facts = {"kind": KIND, "network": network.digest, "series": source.series, **source.facts}
     path = None if folder is None else folder / f"{source.label}-{_name(facts)}.safetensors"
@@ -113,13 +121,16 @@ def gathered(
                 found[index] = found[index].plus(network(piece))
                 behind += len(piece)
                 reporter.progress(behind, {})
-        if path is not None and (last == source.count or time.monotonic() - saved >= SAVE_SECONDS):
+        pausing = pause.due and last < source.count
+        if path is not None and (last == source.count or pausing or time.monotonic() - saved >= SAVE_SECONDS):
             try:
                 _save(path, found, {**facts, "done": last})
             except UserError as error:  # costs time at the next start, nothing else
                 reporter.say(f"going on without keeping what was gathered: {error}")
                 path = None
             saved = time.monotonic()
+        if pausing and path is not None:
+            raise Paused(f"{source.label}, {last:,} of {source.count:,}")
     return found
 
 

@@ -1,38 +1,30 @@
 """Fig. 2: a quarter of the codes, channel-wise against spatial-wise, of two models that differ in nothing else.
 
-python -m anytime.experiments.layout --name mnist --runs channel=runs/a spatial=runs/b --data DIR
-
 The number is the reconstruction error of each row of pixels. Rows differ in how much there is to know (MNIST's outermost are
 black), so the verdicts compare shares: the error in a part of the picture over that of the mean training picture there.
 """
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from anytime import data
 from anytime.data import Dataset
 from anytime.data.loader import to_float
-from anytime.data.pictures import grid, png_bytes
-from anytime.errors import UserError
 from anytime.evaluation.reconstruction import BATCH, error_by_row
-from anytime.experiments.results import Results, Row, Verdict, read, recorded_command
-from anytime.experiments.runs import decided, facts, named_runs, schedule
-from anytime.model import AnytimeModel, load, pick_device
+from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.strips import show, strip
+from anytime.experiments.workbench import Workbench, digest
+from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.folder import read_config
 
 QUARTER = 0.25
-LAYOUTS = ("channel", "spatial")
+LAYOUTS = {"channel": "ordered", "spatial": "spatial"}
+"""Each layout and the kind of run that has it: channel-wise is the paper's own."""
 PICTURES = 8  # of each kind in the figure
 MEAN = "mean picture"
 REGIONS = {"whole": (0.0, 1.0), "top quarter": (0.0, 0.25), "bottom half": (0.5, 1.0)}
@@ -41,21 +33,17 @@ ALIKE, NOTHING, KNOWN, LESS = 1.25, 0.95, 0.5, 0.5
 """Bounds of the verdicts, set before any model was trained."""
 
 
-def compute(dataset: Dataset, runs: Mapping[str, Path], device: torch.device, command: str = "") -> Results:
+def compute(bench: Workbench) -> Results:
     """Held-out error by row of pixels at a quarter of the codes and at all of them, and a few pictures from a quarter."""
-    if runs.keys() != set(LAYOUTS):
-        raise UserError(f"layout compares --runs channel=RUN spatial=RUN, not {', '.join(runs) or 'nothing'}")
-    x = dataset.held_out.to(device)
-    yardstick = mean_picture_errors(dataset)
+    s = bench.setting
+    x = s.dataset.held_out
+    yardstick = mean_picture_errors(s.dataset)
     rows = _by_row({"series": MEAN}, yardstick)
-    rows.append({"series": "data", "what": "data", "png": _strip(to_float(dataset.held_out[:PICTURES]))})
-    for layout, folder in runs.items():
-        model = load(folder, device)
-        if (found := model.config.autoencoder.layout) != layout:
-            raise UserError(f"--runs {layout}={folder} holds a {found}-wise model; train one with --layout {layout}")
-        rows += _rows(layout, model, x, yardstick, read_config(folder).seed)
-    verdicts = decided(decide(rows), dataset, runs)
-    return Results("layout", dataset.name, command, facts(dataset, runs, device), schedule(runs), rows, verdicts)
+    rows.append({"series": "data", "what": "data", "png": strip(to_float(x[:PICTURES]))})
+    for layout, kind in LAYOUTS.items():
+        measure = partial(model_rows, layout, s.seed, x=x, yardstick=yardstick)
+        rows += bench.of_run(kind, s.seed, {"x": digest(x)}, measure)
+    return bench.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures"])
 
 
 def mean_picture_errors(dataset: Dataset) -> list[float]:
@@ -66,7 +54,8 @@ def mean_picture_errors(dataset: Dataset) -> list[float]:
     return (torch.stack(errors).sum(0) * dataset.shape[1] / dataset.held_out.numel()).tolist()
 
 
-def _rows(layout: str, model: AnytimeModel, x: Tensor, yardstick: list[float], seed: int) -> list[Row]:
+def model_rows(layout: str, seed: int, model: AnytimeModel, x: Tensor, yardstick: list[float]) -> list[Row]:
+    """Errors by row of pixels, shares by region and pictures of one run."""
     rows: list[Row] = []
     for fraction in (QUARTER, 1.0):
         count = code_count(model.length, fraction=fraction)
@@ -80,16 +69,11 @@ def _rows(layout: str, model: AnytimeModel, x: Tensor, yardstick: list[float], s
         "reconstructions": model.decode(model.encode(to_float(x[:PICTURES]))[:, :count]),
         "samples": model.sample(PICTURES, seed=0, codes=count).data,
     }
-    return rows + [{"series": layout, "what": what, "png": _strip(made)} for what, made in pictures.items()]
+    return rows + [{"series": layout, "what": what, "png": strip(made)} for what, made in pictures.items()]
 
 
 def _by_row(shared: Row, errors: list[float]) -> list[Row]:
     return [{**shared, "row": number, "error": error} for number, error in enumerate(errors)]
-
-
-def _strip(x: Float[Tensor, "n channel height width"]) -> str:
-    """Pictures side by side, as a PNG in text: the figure is drawn from the results file alone."""
-    return base64.b64encode(png_bytes(grid(x, columns=len(x)))).decode()
 
 
 def unexplained(errors: list[float], yardstick: list[float]) -> dict[str, float]:
@@ -115,21 +99,25 @@ def decide(rows: list[Row]) -> list[Verdict]:
             f"channel-wise: the bottom half is known as well as the whole (at most {ALIKE} times its share is unexplained)",
             channel["bottom half"] <= ALIKE * channel["whole"],
             f"{channel['bottom half']:.3f} against {channel['whole']:.3f}",
+            "channel-wise, a quarter of the code gives whole images",
         ),
         Verdict(
             f"spatial-wise: nothing is known of the bottom half (error at least {NOTHING} of the mean picture's)",
             spatial["bottom half"] >= NOTHING,
             f"{spatial['bottom half']:.3f}",
+            "spatial-wise, a quarter of the code reconstructs only the top rows",
         ),
         Verdict(
             f"spatial-wise: the top quarter is known (at most {KNOWN} unexplained)",
             spatial["top quarter"] <= KNOWN,
             f"{spatial['top quarter']:.3f}",
+            "spatial-wise, a quarter of the code reconstructs only the top rows",
         ),
         Verdict(
             f"in the bottom half the channel-wise error is at most {LESS} of the spatial-wise one",
             ratio <= LESS,
             f"{ratio:.3f}",
+            "early spatial-wise codes cannot capture the global information",
         ),
     ]
 
@@ -137,7 +125,6 @@ def decide(rows: list[Row]) -> list[Verdict]:
 def draw(path: Path) -> Path:
     """The figure beside a results file, from its numbers alone."""
     import matplotlib.figure
-    import matplotlib.image
 
     results = read(path)
     figure = matplotlib.figure.Figure(figsize=(11, 4.2), layout="constrained")
@@ -152,11 +139,9 @@ def draw(path: Path) -> Path:
     axes.set(xlabel="mean squared error", ylabel="row of pixels", title=results.dataset, xlim=(0, None))
     left.legend(loc="outside lower center", ncols=2, fontsize="small")
     strips = [row for row in results.rows if "png" in row]
-    for axis, strip in zip(right.subplots(len(strips), 1), strips, strict=True):
-        axis.imshow(matplotlib.image.imread(io.BytesIO(base64.b64decode(strip["png"])), format="png"), cmap="gray")
-        title = "data" if strip["what"] == "data" else f"{strip['series']}-wise {strip['what']}, a quarter of the codes"
-        axis.set_title(title, fontsize="small")
-        axis.set_axis_off()
+    for axis, row in zip(right.subplots(len(strips), 1), strips, strict=True):
+        title = "data" if row["what"] == "data" else f"{row['series']}-wise {row['what']}, a quarter of the codes"
+        show(axis, row["png"], title)
     target = path.with_suffix(".png")
     figure.savefig(target, dpi=120)
     return target
@@ -167,38 +152,3 @@ def _curves(rows: list[Row]) -> dict[tuple[str, float | None], str]:
     keys = dict.fromkeys((row["series"], row.get("fraction")) for row in rows if "row" in row)
     colours = dict(zip(LAYOUTS, ("C0", "C1"), strict=True))
     return {key: (":k" if key[1] is None else colours[key[0]] + ("-" if key[1] == QUARTER else ":")) for key in keys}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    name: str
-    runs: tuple[str, ...]
-    """channel=RUN spatial=RUN."""
-    data: Path | None = None
-    """A local copy of the data set."""
-    out: Path = Path("results")
-    device: str | None = None
-
-
-def main() -> None:
-    import tyro
-
-    arguments = tyro.cli(Arguments)
-    device = pick_device(arguments.device)
-    dataset = data.load(arguments.name, data=arguments.data)
-    command = recorded_command("anytime.experiments.layout")
-    results = compute(dataset, named_runs(arguments.runs), device, command)
-    path = results.write(arguments.out)
-    draw(path)
-    for row in results.rows:
-        if "region" in row:
-            print(
-                f"{row['series']:<8} {row['codes']:>3} of {row['length']} codes  {row['region']:<12} {row['unexplained']:.3f}"
-            )
-    for verdict in results.verdicts:
-        print(f"{verdict.holds}  {verdict.claim}: {verdict.evidence}")
-    print(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from anytime.config import from_dict, read_json
@@ -13,6 +13,7 @@ from anytime.errors import UserError
 from anytime.storage import write_json
 
 Row = dict[str, Any]
+HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Verdict:
     claim: str
     holds: bool | None
     evidence: str
+    paper: str = ""  # what the paper says about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,13 @@ class Results:
     verdicts: list[Verdict]
 
     def write(self, folder: Path) -> Path:
-        path = folder / self.experiment / f"{self.dataset}.json"
+        path = results_file(folder, self.experiment, self.dataset)
         write_json(path, asdict(self))
         return path
+
+
+def results_file(folder: Path, experiment: str, dataset: str) -> Path:
+    return folder / experiment / f"{dataset}.json"
 
 
 def read(path: Path) -> Results:
@@ -50,15 +56,23 @@ def read(path: Path) -> Results:
         raise UserError(f"{path} is no results file of this version; run its experiment again") from None
 
 
-def series(rows: list[Row], name: str, key: str) -> dict[float, float]:
-    """One curve: fraction -> value, for the rows of a series."""
-    return {row["fraction"]: row[key] for row in rows if row["series"] == name}
+def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, float]:
+    """One curve of a series, where it was measured -> its value, averaged over the seeds.
+
+    >>> curve([{"series": "a", "codes": 1, "error": 2.0, "seed": s} for s in (0, 1)], "a", "codes", "error")
+    {1: 2.0}
+    """
+    found: dict[Any, list[float]] = {}
+    for row in rows:
+        if row["series"] == name and across in row and row.get(value) is not None:
+            found.setdefault(row[across], []).append(row[value])
+    return {place: mean(values) for place, values in found.items()}
 
 
-def recorded_command(module: str) -> str:
-    """The command as a user would type it; where its results were put is no part of it."""
-    words = sys.argv[1:]
-    if "--out" in words:
-        place = words.index("--out")
-        del words[place : place + 2]
-    return shlex.join(["python", "-m", module, *words])
+def agreed(each: Sequence[bool], together: bool) -> bool | None:
+    """A claim by several seeds: as all of them together say, undecided where they say it holds and one of them denies it.
+
+    >>> agreed([True, True], True), agreed([True, False], True), agreed([True, False], False)
+    (True, None, False)
+    """
+    return together if all(each) or not together else None

@@ -50,6 +50,11 @@ class Paths:
     def model(self) -> Path:
         return self.folder / "model"
 
+    @property
+    def finished(self) -> bool:
+        """Whether the model is there; its config is written last."""
+        return (self.model / "config.json").is_file()
+
     def after(self, stage: str) -> Path:
         """The autoencoder at the end of a stage, for runs that share it."""
         return self.checkpoints / f"after-{stage}.safetensors"
@@ -125,16 +130,41 @@ def read_config(folder: Path) -> RunConfig:
 
 def record(path: Path, device: torch.device, dataset: Dataset, command: str) -> None:
     """Add this start to environment.json: versions, hardware, commit, command and data; other data than before is refused."""
-    starts = read_json(path)["starts"] if path.exists() else []
-    # A few examples tell sets apart; hashing all of them would cost seconds.
-    few = storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
-    if starts and starts[-1]["data_digest"] != few:
-        raise UserError(
-            f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another --out"
-        )
-    facts = {"command": command, "data": dataset.source, "data_digest": few, "examples": len(dataset.train)}
+    starts = _starts(path, dataset, "--out") if path.exists() else []
+    known = data_digest(dataset)
+    facts = {"command": command, "data": dataset.source, "data_digest": known, "examples": len(dataset.train)}
     starts.append({**environment(device), **facts})
     storage.write_json(path, {"starts": starts})
+
+
+def _starts(path: Path, dataset: Dataset, flag: str) -> list[dict[str, Any]]:
+    """The starts of a run so far, which must have been on this data."""
+    starts: list[dict[str, Any]] = read_json(path)["starts"]
+    if starts[-1]["data_digest"] != data_digest(dataset):
+        raise UserError(
+            f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another {flag}"
+        )
+    return starts
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Names the data by a few examples: they tell sets apart, and hashing all of them would cost seconds."""
+    return storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
+
+
+HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
+"""Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
+
+
+def what(config: RunConfig) -> dict[str, Any]:
+    """A config without the keys that say how it is computed."""
+    return {key: value for key, value in to_dict(config).items() if key not in HOW}
+
+
+def taken_over(folder: Path, config: RunConfig, dataset: Dataset) -> dict[str, Any]:
+    """How a finished run was last started; one of another config or of other data is refused."""
+    refuse_difference(what(read_config(folder)), what(config), f"{folder} holds a run")
+    return _starts(Paths(folder).environment, dataset, "--runs-dir")[-1]
 
 
 def environment(device: torch.device) -> dict[str, Any]:

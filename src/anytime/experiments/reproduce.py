@@ -1,0 +1,81 @@
+"""From a name to the numbers, the verdicts and the figure: what `anytime reproduce` does once it knows what is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anytime.errors import UserError
+from anytime.evaluation.document import can_plot
+from anytime.experiments import theorem
+from anytime.experiments.catalogue import Experiment, find
+from anytime.experiments.results import Results, read, results_file
+from anytime.experiments.workbench import Setting, Workbench
+from anytime.training.recipes import Scale
+
+SCALES: tuple[Scale, ...] = ("smoke", "short", "full")
+FORMERLY = {"reconstruction": "ordering"}
+"""Experiments whose results are kept, and who draws them now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an experiment leaves behind."""
+
+    results: Results
+    path: Path
+    figure: Path | None  # None without matplotlib
+
+
+def check_place(out: Path, experiment: str, dataset: str, scale: Scale) -> None:
+    """Refuse to replace results of another version, or of a larger scale, before any work is done."""
+    path = results_file(out, experiment, dataset)
+    if not path.exists():
+        return
+    there = read(path).environment.get("scale")
+    if there in SCALES and SCALES.index(there) > SCALES.index(scale):
+        raise UserError(f"{path} holds results of --scale {there}, which --scale {scale} would replace; choose another --out")
+
+
+def reproduce(experiment: Experiment, setting: Setting, out: Path) -> Written:
+    """Train what is needed, measure, decide, write and draw; `Paused` when the time is over."""
+    module = importlib.import_module(experiment.module)
+    return written(module.compute(Workbench(experiment.name, setting)), out)
+
+
+def reproduce_theorem(command: str, out: Path) -> Written:
+    """The one experiment without data."""
+    return written(theorem.compute(command=command), out)
+
+
+def written(results: Results, out: Path) -> Written:
+    path = results.write(out)
+    return Written(results, path, draw(path) if can_plot() else None)
+
+
+def draw(path: Path) -> Path:
+    """The figure of any results file, beside it."""
+    name = read(path).experiment
+    figure: Path = importlib.import_module(find(FORMERLY.get(name, name)).module).draw(path)
+    return figure
+
+
+def recorded(
+    experiment: Experiment, dataset: str, scale: Scale, *, local: bool, samples: int | None, seeds: Sequence[int]
+) -> str:
+    """The command as a user would type it: what decides the numbers, and no place of this machine.
+
+    >>> recorded(find("fid"), "cifar10", "full", local=True, samples=None, seeds=(0, 1))
+    'anytime reproduce fid --dataset cifar10 --data DIR --seeds 0,1'
+    """
+    words = ["anytime", "reproduce", experiment.name]
+    if experiment.has_data:
+        words += ["--dataset", dataset]
+        words += [] if scale == "full" else ["--scale", scale]
+        words += ["--data", "DIR"] if local else []
+        words += ["--samples", str(samples)] if samples is not None else []
+        words += ["--seeds", ",".join(map(str, seeds))] if len(seeds) > 1 else ["--seed", str(seeds[0])] if seeds[0] else []
+    return shlex.join(words)

@@ -1,0 +1,100 @@
+"""Fig. 5 and Appendix G: the same samples from a quarter, a half, three quarters and all of their codes.
+
+The number beside the grids is how far a shortened sample is from the whole one: coarse to fine means near from the start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anytime.experiments.catalogue import PAIR
+from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.strips import show, strip
+from anytime.experiments.workbench import Workbench
+from anytime.model import AnytimeModel
+from anytime.sampling.budget import code_count
+
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+SHOWN, COLUMNS = 24, 8  # pictures of each kind at each length
+SAMPLES, SMOKE_SAMPLES = 1000, 24
+"""Samples behind the distances."""
+
+
+def compute(bench: Workbench) -> Results:
+    """Grids and distances of an ordered and an unordered run."""
+    s = bench.setting
+    count = s.samples or (SMOKE_SAMPLES if s.smoke else SAMPLES)
+    facts = {"samples": count, "fractions": FRACTIONS, "shown": SHOWN}
+    rows = [row for kind in PAIR for row in bench.of_run(kind, s.seed, facts, partial(model_rows, kind, s.seed, count))]
+    return bench.results(rows, decide(rows), [f"distances of {count:,} samples"])
+
+
+def model_rows(kind: str, seed: int, count: int, model: AnytimeModel) -> list[Row]:
+    """A row with the grid and the distance at every length, and one with all it takes to make the pictures again."""
+    codes = model.sample(count, seed=seed).codes
+    shared = {"series": kind, "seed": seed, "length": model.length}
+    whole = model.decode(codes)
+    rows: list[Row] = []
+    for fraction in FRACTIONS:
+        kept = code_count(model.length, fraction=fraction)
+        x = model.decode(codes[:, :kept])
+        here = {"fraction": fraction, "codes": kept, "distance": distance(x, whole), "samples": count}
+        rows.append({**shared, **here, "png": strip(x[:SHOWN], COLUMNS)})
+    return [*rows, {**shared, "engine": model.engine.name, "drawn": texts(codes[:SHOWN])}]
+
+
+def distance(x: Float[Tensor, "n ..."], whole: Float[Tensor, "n ..."]) -> float:
+    """Mean squared difference, per value in [0, 1]."""
+    return float((x - whole).double().square().mean())
+
+
+def texts(codes: Int[Tensor, "n length"]) -> list[str]:
+    """Codes as words, a sample each: numbers would take a line of the file each.
+
+    >>> import torch
+    >>> texts(torch.tensor([[3, 17], [5, 0]]))
+    ['3 17', '5 0']
+    """
+    return [" ".join(map(str, row)) for row in codes.tolist()]
+
+
+def decide(rows: list[Row]) -> list[Verdict]:
+    """From coarse to fine, and only when ordered."""
+    ordered, unordered = (curve(rows, kind, "fraction", "distance") for kind in PAIR)
+    falls = all(ordered[a] > ordered[b] for a, b in pairwise(FRACTIONS))
+    nearer = [f for f in FRACTIONS[:-1] if ordered[f] < unordered[f]]
+    pairs = "; ".join(f"{f:g}: {ordered[f]:.4f} against {unordered[f]:.4f}" for f in FRACTIONS[:-1])
+    return [
+        Verdict(
+            "ordered: every further quarter of the codes brings samples nearer to their full length",
+            falls,
+            ", ".join(f"{f:g}: {ordered[f]:.4f}" for f in FRACTIONS),
+            "global structure first, then gradually local details",
+        ),
+        Verdict(
+            "shortened samples are nearer to their full length when ordered than when not",
+            len(nearer) == len(FRACTIONS) - 1,
+            pairs,
+            "sample quality degrades gracefully (ordered)",
+        ),
+    ]
+
+
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its pictures alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    figure = matplotlib.figure.Figure(figsize=(10, 8), layout="constrained")
+    grids = [row for row in results.rows if "png" in row]
+    for axes, row in zip(figure.subplots(len(FRACTIONS), len(PAIR)).T.flat, grids, strict=True):
+        show(axes, row["png"], f"{row['series']}, {row['codes']} of {row['length']} codes")
+    figure.suptitle(results.dataset)
+    target = path.with_suffix(".png")
+    figure.savefig(target, dpi=120)
+    return target

@@ -1,0 +1,84 @@
+"""Verdicts about FID from made-up numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anytime.experiments import fid
+from anytime.experiments.results import Results, Row
+
+GOOD = {"ordered": (121.9, 94.7, 88.6, 87.7, 88.2), "unordered": (178.4, 130.4, 111.9, 106.2, 90.0)}
+
+
+def rows(seed: int, name: str = "fid", **kinds: tuple[float, ...]) -> list[Row]:
+    return [
+        {"series": kind, "fraction": fraction, "seed": seed, name: value}
+        for kind, values in kinds.items()
+        for fraction, value in zip(fid.FRACTIONS, values, strict=True)
+    ]
+
+
+def holds(rows: list[Row]) -> list[bool | None]:
+    """Below unordered, at 0.8, at 0.6, at full length."""
+    return [verdict.holds for verdict in fid.decide(rows)]
+
+
+def changed(kind: str, fraction: float, value: float) -> dict[str, tuple[float, ...]]:
+    place = fid.FRACTIONS.index(fraction)
+    return GOOD | {kind: (*GOOD[kind][:place], value, *GOOD[kind][place + 1 :])}
+
+
+def test_one_seed_decides_all_but_full_length() -> None:
+    assert holds(rows(0, **GOOD)) == [True, True, True, None]
+    assert holds(rows(0, **changed("ordered", 0.4, 131.0))) == [False, True, True, None]
+    assert holds(rows(0, **changed("ordered", 0.8, 88.2 * 1.021))) == [True, False, True, None]
+    assert holds(rows(0, **changed("ordered", 0.8, 88.2 * 1.019))) == [True, True, True, None]
+    assert holds(rows(0, **changed("ordered", 0.6, 88.2 * 1.051))) == [True, True, False, None]
+    assert holds(rows(0, **changed("ordered", 0.6, 80.0))) == [True, True, True, None], "better than full length is no loss"
+
+
+@pytest.mark.parametrize(
+    ("ordered", "unordered", "expected"),
+    [
+        ((88.2, 88.4), (90.0, 90.1), True),
+        ((92.2, 92.4), (90.0, 90.1), False),
+        ((88.2, 88.4), (87.9, 88.6), None),  # the spread of 0.7 covers the difference
+        ((88.0, 90.0), (90.0, 90.9), None),  # the spread of 2.0 covers 1.45
+        ((88.0, 89.0), (90.0, 90.9), True),  # the spread of 1.0 does not cover 1.95
+    ],
+)
+def test_full_length_is_decided_by_the_spread(
+    ordered: tuple[float, float], unordered: tuple[float, float], expected: bool | None
+) -> None:
+    found = []
+    for seed in (0, 1):
+        pair = changed("ordered", 1.0, ordered[seed]) | {"unordered": changed("unordered", 1.0, unordered[seed])["unordered"]}
+        found += rows(seed, **pair)
+    assert holds(found)[3] is expected
+
+
+def test_a_seed_that_denies_what_the_mean_says_leaves_it_open() -> None:
+    second = rows(1, **changed("ordered", 0.8, 88.2 * 1.03))
+    assert holds([*rows(0, **GOOD), *second])[1] is None  # on average +1.2 %
+    worse = rows(1, **changed("ordered", 0.8, 88.2 * 1.06))
+    assert holds([*rows(0, **GOOD), *worse])[1] is False  # on average +2.7 %
+
+
+def test_the_mark_beside_them_changes_nothing() -> None:
+    mark = rows(0, original=(200.0, 190.0, 170.0, 150.0, 60.0))
+    data = [{"series": fid.HELD_OUT, "fid": 3.15}]
+    assert fid.decide([*rows(0, **GOOD), *mark, *data]) == fid.decide(rows(0, **GOOD))
+
+
+def test_numbers_of_another_network_are_not_called_fid() -> None:
+    claims = [verdict.claim for verdict in fid.decide(rows(0, "frechet_random", **GOOD))]
+    assert all(claim.startswith("frechet_random: ") and "FID" not in claim for claim in claims)
+    assert all(verdict.claim.startswith("FID: ") for verdict in fid.decide(rows(0, **GOOD)))
+
+
+def test_the_figure_comes_from_the_file_alone(tmp_path: Path) -> None:
+    found = [*rows(0, **GOOD), *rows(1, **GOOD), *rows(0, original=GOOD["unordered"]), {"series": fid.HELD_OUT, "fid": 3.15}]
+    path = Results("fid", "cifar10", "", {}, "", found, []).write(tmp_path)
+    assert fid.draw(path).read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,65 @@
+"""Rows and verdicts about errors by code length, from made-up numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anytime.experiments import ordering
+from anytime.experiments.results import Results, Row, read
+
+ORDERED = [1.0, 0.30, 0.22, 0.17, 0.14, 0.12, 0.11, 0.105, 0.102, 0.101, 0.1005]
+UNORDERED = [1.0, 0.95, 0.97, 0.80, 0.81, 0.60, 0.50, 0.52, 0.30, 0.25, 0.08]
+PRINCIPAL = [1.0, 0.60, 0.50, 0.42, 0.36, 0.31, 0.28, 0.26, 0.25, 0.24, 0.23]
+
+
+def rows(ordered: list[float], unordered: list[float] = UNORDERED, principal: list[float] = PRINCIPAL) -> list[Row]:
+    named = {"ordered": ordered, "unordered": unordered, "pca": principal}
+    return [row for name, errors in named.items() for row in ordering.error_rows({"series": name}, errors)]
+
+
+def holds(found: list[Row]) -> list[bool | None]:
+    """Least error, PCA ahead, falling gains."""
+    return [verdict.holds for verdict in ordering.decide(found)]
+
+
+def test_rows_hold_error_and_gain_of_every_length() -> None:
+    found = ordering.error_rows({"series": "ordered", "seed": 0}, ORDERED)
+    assert [row["codes"] for row in found] == list(range(11))
+    assert [row["error"] for row in found] == ORDERED
+    assert found[0]["gain"] is None
+    assert [row["gain"] for row in found[1:3]] == pytest.approx([0.7, 0.08])
+    assert {row["codes"]: row["fraction"] for row in found if "fraction" in row} == {2: 0.2, 4: 0.4, 6: 0.6, 8: 0.8, 10: 1.0}
+
+
+def test_verdicts_follow_the_numbers() -> None:
+    assert holds(rows(ORDERED)) == [True, True, True]
+    above_pca = [*ORDERED[:3], 0.43, *ORDERED[4:]]
+    assert holds(rows(above_pca))[0] is False
+    assert "3 codes" in ordering.decide(rows(above_pca))[0].evidence
+    above_unordered = [*ORDERED[:9], 0.26, *ORDERED[10:]]
+    assert holds(rows(above_unordered, principal=[2.0] * 11))[0] is False
+    good = [1.0, 0.55, *UNORDERED[2:]]
+    assert holds(rows(ORDERED, unordered=good))[1] is False, "unordered is ahead of PCA at one code"
+    assert holds(rows(UNORDERED))[2] is False, "gains that do not fall"
+    assert holds(rows(ORDERED, unordered=ORDERED))[2] is False, "the unordered gains fall too"
+
+
+def test_full_length_and_none_at_all_are_left_out() -> None:
+    beaten = [2.0, *ORDERED[1:10], 0.9]
+    assert holds(rows(beaten))[0] is True
+
+
+def test_seeds_are_averaged() -> None:
+    both = rows(ORDERED) + ordering.error_rows({"series": "ordered", "seed": 1}, [error + 0.5 for error in ORDERED])
+    assert holds(both)[0] is False
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_the_figure_comes_from_the_file_alone(tmp_path: Path, gains: bool) -> None:
+    """With gains, or without them as in files of the earlier experiment."""
+    found = rows(ORDERED) if gains else [{k: v for k, v in row.items() if k != "gain"} for row in rows(ORDERED)]
+    path = Results("ordering", "cifar10", "", {}, "", found, []).write(tmp_path)
+    assert ordering.draw(path).read_bytes()[:4] == b"\x89PNG"
+    assert read(path).rows == found

@@ -1,0 +1,97 @@
+"""Runs by name: each is what the command beside it trains, and is trained once."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from anytime import data
+from anytime.cli import train as train_verb
+from anytime.cli.arguments import parse
+from anytime.errors import UserError
+from anytime.experiments import trainings
+from anytime.training.folder import Paths, shared_stages
+from anytime.training.log import Silent, read
+from anytime.training.pause import NEVER, Pause, Paused
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def dataset() -> data.Dataset:
+    return data.synthetic("mnist", (1, 28, 28), count=64)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("scale", ["smoke", "short", "full"])
+@pytest.mark.parametrize("kind", trainings.KINDS)
+def test_the_command_trains_the_same(dataset: data.Dataset, tmp_path: Path, kind: str, scale: str, device: str) -> None:
+    run = trainings.plan(kind, dataset, scale, 3, device, tmp_path, local=True)  # type: ignore[arg-type]
+    words = shlex.split(run.command)
+    assert words[:3] == ["anytime", "train", "mnist"]
+    arguments = parse(train_verb.Arguments, words[2:], "anytime train", "")
+    assert train_verb._config(arguments, dataset, torch.device(device)) == run.config
+    assert arguments.out is not None and run.folder == tmp_path / arguments.out.name
+    assert str(arguments.data) == "DIR"
+    assert (run.share is None) == (arguments.share is None)
+
+
+def test_names_tell_runs_apart(dataset: data.Dataset, tmp_path: Path) -> None:
+    choices = [(kind, scale, seed) for kind in trainings.KINDS for scale in ("smoke", "short", "full") for seed in (0, 1)]
+    names = {trainings.plan(k, dataset, s, seed, "cpu", tmp_path).folder.name for k, s, seed in choices}  # type: ignore[arg-type]
+    assert len(names) == len(choices)
+    assert "mnist-paper-short-ordered-0" in names
+
+
+def test_epochs_beside_the_papers(dataset: data.Dataset, tmp_path: Path) -> None:
+    short = trainings.plan("ordered", dataset, "short", 0, "cpu", tmp_path)
+    assert (short.epochs, short.full_epochs) == ("40 + 60 + 20", "200 + 200 + 50")
+    full = trainings.plan("ordered", dataset, "full", 0, "cpu", tmp_path)
+    assert full.epochs == full.full_epochs
+
+
+def test_a_run_is_trained_once_and_then_taken_over(dataset: data.Dataset, tmp_path: Path) -> None:
+    run = trainings.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
+    with pytest.raises(Paused, match="mnist-paper-smoke-ordered-0 is trained"):
+        # The clock stands still until the run is there: the pause comes after it, and with it saved.
+        pause = Pause(1.0, lambda: float(Paths(run.folder).finished))
+        trainings.trained(run, dataset, CPU, Silent(), pause)
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    told = trainings.trained(run, dataset, CPU, Silent(), Pause(0.0))
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+    assert told["command"] == run.command
+    assert (told["examples"], told["precision"]) == (64, "float32")
+    # Computed in another way it is still that run; of another kind or on other data it is not.
+    trainings.trained(
+        replace(run, config=replace(run.config, precision="bfloat16", compile=True)), dataset, CPU, Silent(), NEVER
+    )
+    with pytest.raises(UserError, match="holds a run with seed = 0, not 1"):
+        trainings.trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, Silent(), NEVER)
+    with pytest.raises(UserError, match=r"was begun on other data .* choose another --runs-dir"):
+        trainings.trained(run, data.synthetic("mnist", (1, 28, 28), count=64, seed=1), CPU, Silent(), NEVER)
+
+
+def test_without_the_ordered_run_nothing_is_shared_nor_said_to_be(dataset: data.Dataset, tmp_path: Path) -> None:
+    run = trainings.plan("unordered", dataset, "smoke", 0, "cpu", tmp_path)
+    assert "--share runs/mnist-paper-smoke-ordered-0" in run.command
+    told = trainings.trained(run, dataset, CPU, Silent(), NEVER)
+    assert told["command"] == run.command.replace("--share runs/mnist-paper-smoke-ordered-0 ", "")
+    assert [line["stage"] for line in read(run.folder / "metrics.jsonl")].count("pretrain") == 2
+
+
+def test_unordered_shares_the_first_stage(dataset: data.Dataset, tmp_path: Path) -> None:
+    ordered, unordered = (trainings.plan(kind, dataset, "smoke", 0, "cpu", tmp_path) for kind in ("ordered", "unordered"))
+    assert unordered.share == ordered.folder
+    trainings.trained(ordered, dataset, CPU, Silent(), NEVER)
+    assert shared_stages(ordered.folder, unordered.config) == 1
+    trainings.trained(unordered, dataset, CPU, Silent(), NEVER)
+    first, second = (
+        [line for line in read(run.folder / "metrics.jsonl") if line["stage"] == "pretrain"] for run in (ordered, unordered)
+    )
+    assert first == second, "the seconds too: it was not computed again"
+    after = [(Paths(run.folder).after("pretrain")).read_bytes() for run in (ordered, unordered)]
+    assert after[0] == after[1]
