@@ -72,7 +72,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
         rows = assess(model, dataset, network, settings, folder=folder / "progress", reporter=console)
-    facts = {**environment(model.device), "data": dataset.source, "model": model.hash}
+    facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
     pictures = {**summary.grids(model, dataset.held_out, settings.fractions, settings.seed), **summary.curves(rows)}
     write_json(folder / NUMBERS, asdict(results))
