@@ -251,7 +251,8 @@ class AnytimeModel(nn.Module):
             wave = replace(draft, rows=draft.rows[first : first + size], codes=draft.codes[first : first + size])
             began, within = time.perf_counter() if parts else started, budget.within
             if within is not None and n > size:
-                within = max(1e-9, (within - (began - started)) * len(wave.rows) / (n - first))
+                used = sum(part.seconds for part in parts)  # not the clock: an engine's warming up is no part of the deadline
+                within = max(1e-9, (within - used) * len(wave.rows) / (n - first))
             try:
                 parts.append(self._session(wave).run(replace(budget, within=within), started=began, progress=progress))
                 first += size

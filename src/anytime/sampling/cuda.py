@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +22,7 @@ LARGEST = 32768
 """Rows of the largest bucket; past it nothing is gained."""
 MEMORY = 0.5  # of the device's, that the largest bucket's cache may take
 DECODED = 4096
-"""Rows decoded at a time; up to this many, in buckets, by a captured graph."""
+"""Rows decoded at a time."""
 
 
 @dataclass
@@ -101,6 +101,8 @@ class CudaEngine:
 
     def release(self) -> None:
         with self._lock:
+            for arena in self._arenas.values():
+                self._dismiss(arena)
             self._arenas.clear()
             self._decoder.release()
             torch.cuda.empty_cache()
@@ -108,7 +110,12 @@ class CudaEngine:
     def _arena(self, rows: int) -> Arena:
         size = bucket(rows)
         if size not in self._arenas:
-            self._arenas[size] = Arena(Buffers.empty(self._step.weights, size, self.device))
+            try:
+                buffers = Buffers.empty(self._step.weights, size, self.device)
+            except torch.OutOfMemoryError:  # other buckets may hold what is missing
+                self.release()
+                buffers = Buffers.empty(self._step.weights, size, self.device)
+            self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 
     def _captured(self, arena: Arena, settings: Settings) -> torch.cuda.CUDAGraph:
@@ -138,6 +145,14 @@ class CudaEngine:
             buffers.values[:, :n, :, : rows.fed] = rows.state.values
             rows.state = None
         arena.owner = weakref.ref(rows)
+
+    def _dismiss(self, arena: Arena) -> None:
+        """Take the arena from its rows, keeping their codes only, as if given; the cache is then built from them anew."""
+        rows = arena.owner() if arena.owner is not None else None
+        arena.owner = None
+        if rows is not None:
+            codes = arena.buffers.codes[: len(rows.draft.rows), : rows.count].long().cpu()
+            rows.draft, rows.fed, rows.state = replace(rows.draft, codes=codes), 0, None
 
     def _leave(self, arena: Arena) -> None:
         """Put the arena's rows aside, if anybody still holds them."""

@@ -170,7 +170,7 @@ class Step:
         block = 1 if rows <= FEW else 4
         self.kernels.add_norm[_ceil(rows, block),](
             x, bias, residual, norm.weight, norm.bias, out, rows, width, norm.eps,
-            PARTS=x.shape[0] if x.ndim == 3 else 1, BIAS=True, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
+            PARTS=x.shape[0] if x.ndim == 3 else 1, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
         )  # fmt: skip
         return out
 

@@ -95,7 +95,7 @@ def embed(
 @triton.jit
 def add_norm(
     x, bias, residual, norm_weight, norm_bias, out, rows, width, eps,
-    PARTS: tl.constexpr, BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """norm(residual + bias + the sum of x's parts), some rows a program."""
     if PDL:
@@ -106,8 +106,7 @@ def add_norm(
     inside = (m[:, None] < rows) & (column[None, :] < width)
     place = m[:, None] * width + column[None, :]
     total = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-    if BIAS:
-        total += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    total += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     for part in tl.static_range(PARTS):
         total += tl.load(x + part * rows * width + place, mask=inside, other=0.0).to(tl.float32)
     h = _normed(total, norm_weight, norm_bias, column, width, eps)

@@ -84,6 +84,17 @@ def test_two_sessions_that_take_turns_do_not_disturb_each_other(models: tuple[An
         assert torch.equal(b.codes, other[:, :count])
 
 
+def test_memory_given_back_costs_a_session_under_way_nothing_but_time(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    from anytime.sampling.budget import Budget
+
+    model = models[1]
+    full, session = model.sample(40, seed=1).codes, model.session(40, seed=1)
+    assert torch.equal(session.run(Budget(codes=9)).codes, full[:, :9])
+    model.engine.release()
+    assert torch.equal(session.codes, full[:, :9])
+    assert torch.equal(session.run(Budget(codes=70)).codes, full)
+
+
 def test_threads_may_share_a_model(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model, found = models[1], {}
     expected = {seed: model.sample(8, seed=seed).codes for seed in range(4)}
