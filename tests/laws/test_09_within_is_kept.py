@@ -48,10 +48,11 @@ class FakeEngine:
     def start(self, draft: Draft) -> Rows:
         return Rows(draft)
 
-    def step(self, rows: Rows) -> None:
-        self.now += self.step_costs[min(self.steps, len(self.step_costs) - 1)]
-        self.steps += 1
-        rows.fed += 1
+    def step(self, rows: Rows, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += self.step_costs[min(self.steps, len(self.step_costs) - 1)]
+            self.steps += 1
+            rows.fed += 1
 
     def codes(self, rows: Rows) -> Tensor:
         return torch.zeros(len(rows.draft.rows), rows.count, dtype=torch.long)

@@ -14,7 +14,7 @@ from anytime import randomness
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.priors.transformer import Transformer
 from anytime.sampling.cuda_decoder import Decoder
-from anytime.sampling.cuda_step import Buffers, Step, Weights, bucket, capture
+from anytime.sampling.cuda_step import FEW, Buffers, Step, Weights, bucket, capture
 from anytime.sampling.engine import DTYPES, Draft, Rows
 from anytime.sampling.noise import Settings, masked
 
@@ -23,6 +23,8 @@ LARGEST = 32768
 MEMORY = 0.5  # of the device's, that the largest bucket's cache may take
 DECODED = 4096
 """Rows decoded at a time."""
+STRIDE = 10
+"""Steps in one graph where nobody watches: between two graphs a card pauses, which few rows feel."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Arena:
     """The buffers of one bucket, the graphs captured on them, and whose rows are in them now."""
 
     buffers: Buffers
-    graphs: dict[Settings | None, torch.cuda.CUDAGraph] = field(default_factory=dict)
+    graphs: dict[tuple[Settings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by cuts and steps
     owner: weakref.ref[Rows] | None = None
 
 
@@ -59,12 +61,12 @@ class CudaEngine:
 
     def ready(self, draft: Draft) -> bool:
         size = bucket(len(draft.rows))
-        return size in self._arenas and _graph_key(draft.settings) in self._arenas[size].graphs and self._decoder.ready(size)
+        return size in self._arenas and (_cuts(draft.settings), 1) in self._arenas[size].graphs and self._decoder.ready(size)
 
     @torch.no_grad()
     def warm(self, draft: Draft) -> None:
         with self._lock:
-            self._captured(self._arena(len(draft.rows)), draft.settings)
+            self._captured(self._arena(len(draft.rows)), draft.settings, 1)
             self.decode(torch.zeros(len(draft.rows), 1, dtype=torch.long, device=self.device))
             self.wait()
 
@@ -72,13 +74,16 @@ class CudaEngine:
         return Rows(draft)
 
     @torch.no_grad()
-    def step(self, rows: Rows) -> None:
+    def step(self, rows: Rows, times: int = 1) -> None:
         with self._lock:
             arena = self._arena(len(rows.draft.rows))
-            graph = self._captured(arena, rows.draft.settings)
-            self._enter(arena, rows)
-            graph.replay()
-            rows.fed += 1
+            while times:
+                stride = STRIDE if times >= STRIDE and len(arena.buffers.position) <= FEW else 1
+                graph = self._captured(arena, rows.draft.settings, stride)
+                self._enter(arena, rows)
+                graph.replay()
+                rows.fed += stride
+                times -= stride
 
     @torch.no_grad()
     def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
@@ -118,14 +123,19 @@ class CudaEngine:
             self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 
-    def _captured(self, arena: Arena, settings: Settings) -> torch.cuda.CUDAGraph:
-        """The step's graph on these buffers. Whoever is in the arena is put out first: capturing runs a few steps."""
-        key = _graph_key(settings)
-        if key not in arena.graphs:
+    def _captured(self, arena: Arena, settings: Settings, steps: int) -> torch.cuda.CUDAGraph:
+        """The graph of so many steps on these buffers. Whoever is in the arena is put out first: capturing runs some steps."""
+        cuts = _cuts(settings)
+        if (cuts, steps) not in arena.graphs:
             self._leave(arena)
-            cut = None if key is None else (lambda logits: masked(logits, key))
-            arena.graphs[key] = capture(lambda: self._step(arena.buffers, cut), lambda: arena.buffers.position.zero_())
-        return arena.graphs[key]
+            cut = None if cuts is None else (lambda logits: masked(logits, cuts))
+
+            def work() -> None:
+                for _ in range(steps):
+                    self._step(arena.buffers, cut)
+
+            arena.graphs[cuts, steps] = capture(work, lambda: arena.buffers.position.zero_())
+        return arena.graphs[cuts, steps]
 
     def _enter(self, arena: Arena, rows: Rows) -> None:
         """Make the arena this work's, bringing back what it had when it left."""
@@ -134,9 +144,9 @@ class CudaEngine:
         self._leave(arena)
         n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
         buffers.position.fill_(rows.fed)
-        buffers.temperature.fill_(1.0 if _graph_key(draft.settings) else draft.settings.temperature)
-        buffers.request.copy_(torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32))
-        buffers.numbers[:n] = draft.rows.to(torch.int32)
+        buffers.temperature.fill_(1.0 if _cuts(draft.settings) else draft.settings.temperature)
+        request = torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32)
+        buffers.request[: 3 + n] = torch.cat([request, draft.rows.to("cpu", torch.int32)])
         if rows.given:
             buffers.codes[:n, : rows.given] = draft.codes.to(torch.int32)
         if rows.state is not None:
@@ -166,7 +176,7 @@ class CudaEngine:
         rows.state = Saved(buffers.codes[:n].clone(), keys, values)
 
 
-def _graph_key(settings: Settings) -> Settings | None:
-    """Settings that are part of a graph: cuts are; the temperature alone is read from a buffer."""
+def _cuts(settings: Settings) -> Settings | None:
+    """Settings that are part of a graph: cuts are, the temperature alone is read from a buffer."""
     cuts = settings.top_k is not None or settings.top_p is not None
     return settings if cuts else None

@@ -86,8 +86,7 @@ class Buffers:
     values: Tensor
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: codes that each row has taken in
-    numbers: Tensor  # [batch], int32: row numbers
-    request: Tensor  # [3], int32: two words of noise that know the seed; codes that are given, thus taken in and not drawn
+    request: Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
     temperature: Tensor  # [1]
 
     @staticmethod
@@ -99,7 +98,7 @@ class Buffers:
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(batch), whole(3), torch.ones(1, device=device))
+        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(3 + batch), torch.ones(1, device=device))
 
 
 class Step:
@@ -120,8 +119,8 @@ class Step:
         if cut is not None:
             logits = cut(logits)
         self.kernels.draw_codes[batch,](
-            logits, buffers.request, buffers.numbers, buffers.temperature, buffers.position, buffers.codes,
-            c.length, c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
+            logits, buffers.request, buffers.temperature, buffers.position, buffers.codes, c.length,
+            c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
     def _embedded(self, buffers: Buffers) -> Float[Tensor, "batch width"]:

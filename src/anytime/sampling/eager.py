@@ -37,8 +37,7 @@ class EagerEngine:
 
     def warm(self, draft: Draft) -> None:
         rows = self.start(replace(draft, codes=draft.codes[:, :0]))
-        for _ in range(min(2, self.prior.length)):
-            self.step(rows)
+        self.step(rows, min(2, self.prior.length))
         self.decode(self.codes(rows))
         self.wait()
 
@@ -49,7 +48,11 @@ class EagerEngine:
         return Rows(draft, state=_State(codes, draft.rows.to(self.device), None))
 
     @torch.no_grad()
-    def step(self, rows: Rows) -> None:
+    def step(self, rows: Rows, times: int = 1) -> None:
+        for _ in range(times):
+            self._one(rows)
+
+    def _one(self, rows: Rows) -> None:
         state, position = rows.state, rows.fed
         if position == 0:
             state.prior = self._empty(len(state.numbers))

@@ -73,8 +73,8 @@ class Engine(Protocol):
     def start(self, draft: Draft) -> Rows:
         """Rows before their first step."""
 
-    def step(self, rows: Rows) -> None:
-        """One step of the prior: take in the code before, and draw the next unless it is given."""
+    def step(self, rows: Rows, times: int = 1) -> None:
+        """Steps of the prior, each of which takes in the code before and draws the next unless it is given."""
 
     def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
         """All codes that are there; a copy."""

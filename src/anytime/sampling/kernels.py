@@ -174,12 +174,12 @@ def _absorb(word, value):
 
 @triton.jit
 def draw_codes(
-    logits, request, numbers, temperature, position, codes, length, categories,
+    logits, request, temperature, position, codes, length, categories,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """argmax(logits / temperature + Gumbel noise) of one row, and on to the next position.
 
-    `request` holds the two key words of the seed and how many codes are given; `numbers` are the row numbers.
+    `request` holds the two key words of the seed, how many codes are given, and the row numbers.
     """
     row = tl.program_id(0)
     if PDL:
@@ -188,7 +188,7 @@ def draw_codes(
     category = tl.arange(0, BLOCK)
     inside = category < categories
     at = tl.load(position + row)
-    number = tl.load(numbers + row)
+    number = tl.load(request + 3 + row)
     first = _absorb(_absorb(tl.load(request), number), at)
     second = _absorb(_absorb(tl.load(request + 1), number), at)
     word = _mix(_mix(category * -0x61C88647 + first) ^ second)

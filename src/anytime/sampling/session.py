@@ -69,7 +69,7 @@ class Session:
             if budget.within is not None:
                 started += self._warm(clock, budget.within)
             while may_go_on(budget, self.pace, self.count, clock() - started):
-                self._step(clock, watched)
+                self._step(clock, watched, 1 if watched else budget.codes - self._blocks[0].fed)
                 if budget.within is not None and not self.pace.decodes:
                     self._decode(clock, self.count, watched)  # to know what it takes: from here on deadlines can be kept
                 if progress is not None:
@@ -101,11 +101,11 @@ class Session:
             warnings.warn(text, DeadlineWarning, stacklevel=4)
         return took
 
-    def _step(self, clock: Clock, watched: bool) -> None:
-        """One step of the prior in every row: takes in a code that is there, or draws the next."""
+    def _step(self, clock: Clock, watched: bool, times: int) -> None:
+        """Steps of the prior in every row, each of which takes in a code that is there, or draws the next."""
         began = clock()
         for block in self._blocks:
-            self.engine.step(block)
+            self.engine.step(block, times)
         if watched:
             self.engine.wait()
             self.pace.steps.append(clock() - began)

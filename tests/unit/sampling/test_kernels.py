@@ -31,8 +31,7 @@ with torch.no_grad():
         for batch, given in ((3, 0), (5, 4)):
             rows, settings = torch.arange(batch) + 7, Settings(temperature=0.8)
             buffers = cuda_step.Buffers.empty(weights, batch, torch.device("cpu"))
-            buffers.request.copy_(torch.tensor([*randomness.key(5), given]))
-            buffers.numbers.copy_(rows)
+            buffers.request.copy_(torch.tensor([*randomness.key(5), given, *rows]))
             buffers.temperature.fill_(0.8)
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []
