@@ -188,7 +188,7 @@ class Step:
 
     def _product(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
         rows, (n, k) = len(x), linear.weight.shape
-        tile = _tile(rows, k, split)
+        tile = _tile(rows, k, split, exact=self.precision == "ieee")
         grid = (_ceil(rows, tile["BLOCK_M"]), _ceil(n, tile["BLOCK_N"]), split)
         self.kernels.linear[grid](
             x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
@@ -216,8 +216,10 @@ def _split(rows: int, k: int) -> int:
     return next(parts for parts in (8, 4, 2, 1) if parts == 1 or (parts <= most and k % (parts * 128) == 0))
 
 
-def _tile(rows: int, k: int, split: int) -> dict[str, Any]:
+def _tile(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
     """Shape of a program's tile, as measured on an H200 with the paper's widths."""
+    if exact:  # no tensor cores: a product is unrolled into single operations, so a deep tile takes minutes to compile
+        return {"BLOCK_M": 16 if rows <= 16 else 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
     deep = max(16, min(512, _power_of_two(k // split)))
     if rows <= 16:
         return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": deep, "num_warps": 2, "num_stages": 2}
