@@ -78,14 +78,12 @@ class _Step:
                 self(torch.zeros(batch, dtype=torch.long), state)
 
     def __call__(self, codes: Int[Tensor, " batch"], state: Cache) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:
-        at, heads = state.reach, self.config.heads
+        at = state.reach
+        places = [cache.narrow(3, 0, at + 1).unbind(0) for cache in (state.keys, state.values)]
         with _threads(1 if self.few else None):
             h, out = self._first(codes, torch.full_like(codes, at))
-            for layer, rest in enumerate(self._rest):
-                query, key, value = out.unflatten(1, (3, heads, -1)).unbind(1)
-                keys, values = state.keys[layer], state.values[layer]
-                keys[:, :, at], values[:, :, at] = key, value
-                h, out = rest(h, self._attend(query, keys[:, :, : at + 1], values[:, :, : at + 1]).flatten(1))
+            for rest, keys, values in zip(self._rest, *places, strict=True):
+                h, out = rest(h, self._attend(out, keys, values))
         return out, Cache(state.keys, state.values, state.position + 1, at + 1)
 
 
@@ -133,11 +131,13 @@ class _Head(nn.Module):
         return F.linear(h, self.weight).float()
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """[batch, heads, dim] against [batch, heads, places, dim], summed in float32."""
+def _attend(qkv: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """[batch, 3 · width] against [batch, heads, places, dim], the last place of which it fills; summed in float32."""
+    query, key, value = qkv.unflatten(1, (3, keys.shape[1], -1)).unbind(1)
+    keys[:, :, -1], values[:, :, -1] = key, value
     scores = (query[:, :, None].float() * keys.float()).sum(-1) * query.shape[-1] ** -0.5
     found: Tensor = (scores.softmax(-1)[..., None] * values.float()).sum(2)
-    return found.to(query.dtype)
+    return found.to(query.dtype).flatten(1)
 
 
 @contextmanager

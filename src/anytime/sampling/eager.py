@@ -12,13 +12,13 @@ from torch import Tensor
 
 from anytime.priors.prior import Prior
 from anytime.sampling.engine import Draft, Rows
-from anytime.sampling.noise import draw
+from anytime.sampling.noise import Noise, draw
 
 
 @dataclass(slots=True)
 class _State:
     codes: Tensor  # [n, length]; the first `count` are there
-    numbers: Tensor  # [n] row numbers
+    noise: Noise
     prior: Any
 
 
@@ -45,7 +45,8 @@ class EagerEngine:
         n, given = draft.codes.shape
         codes = torch.zeros(n, self.prior.length, dtype=torch.long, device=self.device)
         codes[:, :given] = draft.codes
-        return Rows(draft, state=_State(codes, draft.rows.to(self.device), None))
+        noise = Noise(draft.seed, draft.rows.to(self.device), self.prior.codebook_size)
+        return Rows(draft, state=_State(codes, noise, None))
 
     @torch.no_grad()
     def step(self, rows: Rows, times: int = 1) -> None:
@@ -55,11 +56,11 @@ class EagerEngine:
     def _one(self, rows: Rows) -> None:
         state, position = rows.state, rows.fed
         if position == 0:
-            state.prior = self._empty(len(state.numbers))
+            state.prior = self._empty(len(state.codes))
         before = state.codes[:, position - 1] if position else None
         logits, state.prior = self._logits(before, state.prior)
         if position >= rows.given:
-            state.codes[:, position] = draw(logits, rows.draft.settings, rows.draft.seed, state.numbers, position)
+            state.codes[:, position] = draw(logits, rows.draft.settings, state.noise.at(position))
         rows.fed += 1
 
     def _empty(self, batch: int) -> Any:

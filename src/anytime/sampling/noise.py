@@ -15,6 +15,9 @@ from torch import Tensor
 from anytime import randomness
 from anytime.errors import UserError
 
+AT_A_TIME = 16384
+"""Numbers made at once: enough to be worth the call, too few to be felt by who draws one code."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -33,10 +36,27 @@ class Settings:
             raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
 
 
-def gumbel(seed: int, rows: Int[Tensor, " batch"], position: int, categories: int) -> Float[Tensor, "batch categories"]:
-    """Standard Gumbel noise for each row and category at one position of the sequence."""
+def gumbel(
+    seed: int, rows: Int[Tensor, " batch"], position: int | Int[Tensor, "positions 1 1"], categories: int
+) -> Float[Tensor, "*positions batch categories"]:
+    """Standard Gumbel noise for each row and category at one position of the sequence, or at several."""
     category = torch.arange(categories, dtype=torch.int32, device=rows.device)
     return -torch.log(-torch.log(randomness.uniform(seed, rows[:, None], position, category[None])))
+
+
+class Noise:
+    """The noise of one request, made for several positions at a time while rows are few: it takes many small operations."""
+
+    def __init__(self, seed: int, rows: Int[Tensor, " batch"], categories: int) -> None:
+        self.seed, self.rows, self.categories = seed, rows, categories
+        self.stride = max(1, AT_A_TIME // (len(rows) * categories))
+        self._first, self._made = 0, rows.new_empty(0)
+
+    def at(self, position: int) -> Float[Tensor, "batch categories"]:
+        if not self._first <= position < self._first + len(self._made):
+            positions = torch.arange(position, position + self.stride, device=self.rows.device)
+            self._first, self._made = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
+        return self._made[position - self._first]
 
 
 def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Float[Tensor, "batch categories"]:
@@ -54,7 +74,7 @@ def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Flo
 
 
 def draw(
-    logits: Float[Tensor, "batch categories"], settings: Settings, seed: int, rows: Int[Tensor, " batch"], position: int
+    logits: Float[Tensor, "batch categories"], settings: Settings, noise: Float[Tensor, "batch categories"]
 ) -> Int[Tensor, " batch"]:
     """The next code of each row."""
-    return (masked(logits, settings) + gumbel(seed, rows, position, logits.shape[1])).argmax(-1)
+    return (masked(logits, settings) + noise).argmax(-1)

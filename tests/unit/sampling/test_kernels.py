@@ -17,7 +17,7 @@ import torch
 from anytime import randomness
 from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling import cuda_step
-from anytime.sampling.noise import Settings, draw
+from anytime.sampling.noise import Settings, draw, gumbel
 
 cuda_step.PDL = False  # the interpreter has no dependent launches
 torch.manual_seed(0)
@@ -38,7 +38,8 @@ with torch.no_grad():
             for position in range(10):
                 cuda_step.Step(weights)(buffers, None)
                 logits, state = prior.step(before, state)
-                before = draw(logits, settings, 5, rows, position) if position >= given else torch.full((batch,), position)
+                drawn = draw(logits, settings, gumbel(5, rows, position, 20))
+                before = drawn if position >= given else torch.full((batch,), position)
                 codes.append(before)
             assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.FEW, batch)
             torch.testing.assert_close(buffers.keys, state.keys, atol=1e-5, rtol=0)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.errors import UserError
-from anytime.sampling.noise import Settings, draw, gumbel, masked
+from anytime.sampling.noise import Noise, Settings, draw, gumbel, masked
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 GOLDEN = [[26, 29, 21, 12], [47, 11, 19, 48], [6, 32, 37, 18]]  # codes of rows 0–3 at positions 0, 1, 2
 
 
 def frequencies(settings: Settings, count: int = 20_000, seed: int = 1, position: int = 0) -> torch.Tensor:
-    drawn = draw(LOGITS.expand(count, -1), settings, seed, torch.arange(count), position)
+    drawn = draw(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
     return torch.bincount(drawn, minlength=len(LOGITS)).double()
 
 
@@ -61,7 +61,7 @@ def test_noise_is_gumbel() -> None:
 def test_noise_golden_values() -> None:
     """Frozen: a changed noise changes every sample ever named by its seed."""
     logits = torch.zeros(4, 50)
-    drawn = [draw(logits, Settings(), seed=0, rows=torch.arange(4), position=position).tolist() for position in range(3)]
+    drawn = [draw(logits, Settings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist() for position in range(3)]
     assert drawn == GOLDEN
 
 
@@ -123,7 +123,7 @@ def test_something_always_remains(temperature: float, top_k: int | None, top_p: 
     cut = masked(logits, settings)
     assert cut.isfinite().any(1).all()
     assert torch.equal(cut.argmax(1), logits.argmax(1))
-    drawn = draw(logits, settings, seed, torch.arange(4), 0)
+    drawn = draw(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
     assert cut.gather(1, drawn[:, None]).isfinite().all()
 
 
@@ -137,7 +137,7 @@ def test_only_a_near_tie_can_flip() -> None:
     logits = torch.randn(count, 30, generator=torch.Generator().manual_seed(0))
     rounded = logits + epsilon * (2 * torch.rand(count, 30, generator=torch.Generator().manual_seed(1)) - 1)
     rows = torch.arange(count)
-    one, other = (draw(x, Settings(), 0, rows, 0) for x in (logits, rounded))
+    one, other = (draw(x, Settings(), gumbel(0, rows, 0, x.shape[-1])) for x in (logits, rounded))
     flipped = one != other
     assert 0 < flipped.sum() < 4 * epsilon * count
     best = (logits + gumbel(0, rows, 0, 30)).topk(2).values
@@ -160,3 +160,11 @@ def test_only_a_near_tie_can_flip() -> None:
 def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=f"^{flag} must be .* not "):
         Settings(**settings)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_noise_made_for_many_positions_is_that_of_each(rows: int) -> None:
+    numbers = torch.arange(rows) + 5
+    noise = Noise(7, numbers, 1000)
+    for position in (0, 1, 17, 16, 40, 3):
+        assert torch.equal(noise.at(position), gumbel(7, numbers, position, 1000))

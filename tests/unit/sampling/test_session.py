@@ -14,7 +14,7 @@ from anytime.errors import UserError
 from anytime.sampling.budget import Budget, Pace
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import Draft
-from anytime.sampling.noise import Settings, draw
+from anytime.sampling.noise import Settings, draw, gumbel
 from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Session, read_session
 
@@ -54,7 +54,7 @@ def test_codes_are_the_noise_of_their_address() -> None:
     rows = torch.tensor([3, 0, 511, 7])
     codes = sampled(FakePrior(), rows, 6, seed=5)
     for position in range(6):
-        assert torch.equal(codes[:, position], draw(torch.zeros(4, 9), Settings(), 5, rows, position))
+        assert torch.equal(codes[:, position], draw(torch.zeros(4, 9), Settings(), gumbel(5, rows, position, 9)))
 
 
 def test_the_prior_is_told_nothing_first_and_then_every_code_in_order() -> None:
