@@ -248,13 +248,13 @@ def bucket(rows: int) -> int:
 
 
 def capture(work: Callable[[], Any], reset: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The work as a graph. It is run a few times first, as kernels are compiled on first use, and reset after."""
+    """The work as a graph. It is run a few times first, as kernels are compiled on first use, each time from the beginning."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
+            reset()  # whoever had the buffers before may have left them at the end
             work()
-            reset()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
