@@ -86,7 +86,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("anytime", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-    except (SafetensorError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:  # RuntimeError: shorter than it was a moment ago
         raise DamagedFileError(
             f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
         ) from None

@@ -14,9 +14,10 @@ from PIL import Image
 from anytime import data
 from anytime.data import Dataset
 from anytime.data.loader import to_float
-from anytime.evaluation.reconstruction import error_by_codes, error_by_row
+from anytime.evaluation.reconstruction import error_by_row
 from anytime.experiments import layout, results
 from anytime.model import load
+from anytime.training.order import error_by_codes
 
 Runs = dict[str, Path]
 

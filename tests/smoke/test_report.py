@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from anytime.cli import main
@@ -39,7 +40,7 @@ def test_the_report_is_one_file(finished: Finished) -> None:
     """Nothing is fetched: every source is in the page, nothing links out, and there is no script."""
     page = Page((finished("best") / "report.html").read_text())
     sources = [value for _, name, value in page.attributes if name in ("src", "href", "srcset", "data", "poster", "action")]
-    assert len(sources) == 4
+    assert len(sources) == 5
     assert all(source.startswith("data:image/") for source in sources)
     assert not {tag for tag, _, _ in page.attributes} & {"script", "link", "iframe", "object"}
     assert "url(" not in page.text
@@ -54,12 +55,12 @@ def test_the_report_holds_the_figures(finished: Finished) -> None:
         for tag, name, value in page.attributes
         if (tag, name) == ("img", "src")
     ]
-    assert [image.format for image in images] == ["PNG", "GIF", "PNG", "PNG"]
-    by_length, movie, losses, errors = images
+    assert [image.format for image in images] == ["PNG", "GIF", "PNG", "PNG", "PNG"]
+    by_length, movie, losses, errors, order = images
     with Image.open(run / "samples" / "by-length.png") as same:
         np.testing.assert_array_equal(np.asarray(same), np.asarray(by_length))
     assert movie.n_frames == 16
-    for drawn in (losses, errors):
+    for drawn in (losses, errors, order):
         assert len(np.unique(np.asarray(drawn.convert("L")))) > 10  # lines and letters, not an empty sheet
     for words in ("Loss by epoch", "Held-out reconstruction error", "best epoch", "anytime train digits", '"pretrain"'):
         assert words in page.text
@@ -80,6 +81,27 @@ def test_a_run_is_a_folder(finished: Finished) -> None:
     assert {"by-length.png", "refining.gif", "pretrain-0006.png", "ordered-0006.png", "prior-0006.png"} <= names
     assert {path.name for path in (run / "model").iterdir()} == {"config.json", "model.safetensors"}
     assert not list(run.rglob("*.partial"))
+
+
+def test_a_run_knows_the_order_of_its_codes(finished: Finished, capsys: Any) -> None:
+    """Written when the stages end; `info` shows it without computing anything."""
+    run = finished("best")
+    order = json.loads((run / "order.json").read_text())
+    assert order.pop("format") == 1
+    assert order.keys() == {"ordered", "prior"}
+    assert [len(order["ordered"][name]) for name in ("error", "gain", "entropy")] == [17, 16, 16]
+    assert len(order["prior"]["bits"]) == 16
+    prior = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if line["stage"] == "prior"]
+    best = min(line["validation"]["loss"] for line in prior)
+    assert np.mean(order["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
+    said = run.with_suffix(".err").read_text()
+    assert all(f"warning: {text}" in said for text in order["ordered"]["alarms"])
+    with pytest.raises(SystemExit):
+        main(["info", str(run), "--json"])
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert json.loads(last)["order"] == order["ordered"] | order["prior"]
+    assert [line.split()[0] for line in lines if "█" in line] == ["gain", "entropy", "bits"]
+    assert "Order of the codes" in (run / "report.html").read_text()
 
 
 def test_training_ends_with_a_json_document(finished: Finished) -> None:

@@ -255,6 +255,7 @@ def test_stages_shared_with_another_run(finished: Finished, command_of: CommandO
     assert outcome.status == 0
     assert {line.split()[0] for line in outcome.err.splitlines() if "left" in line} == {"prior"}
     assert (run / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+    assert (run / "order.json").read_bytes() == (other / "order.json").read_bytes()
     epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
     assert epochs == [(stage, epoch) for stage in ("pretrain", "ordered", "prior") for epoch in range(1, 7)]
 

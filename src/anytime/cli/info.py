@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -19,8 +20,13 @@ class Arguments(Common):
     """Also draw a few samples and check the model against the laws it must keep."""
 
 
+ORDER = "order"
+
+
 def run(arguments: Arguments) -> dict[str, Any]:
+    from anytime.evaluation.order_view import lines
     from anytime.model import load
+    from anytime.training.order import read_order
 
     model = load(arguments.model, arguments.device)
     autoencoder, prior = model.config.autoencoder, model.config.prior
@@ -41,8 +47,14 @@ def run(arguments: Arguments) -> dict[str, Any]:
         from anytime.evaluation.check import check_model
 
         facts["check"] = check_model(model)
+    if order := read_order(Path(arguments.model)):
+        facts[ORDER] = order
     for name, value in facts.items():
+        if name == ORDER:
+            value = f"of the codes, on {order['examples']:,} validation examples"
         print(f"{name:<14} {value}")
+    for line in lines(order) if order else []:
+        print(f"{'':<14} {line}")
     if broken := [law for law, kept in facts.get("check", {}).items() if not kept]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts

@@ -11,13 +11,13 @@ from anytime.autoencoders.quantizer import codebook_use
 from anytime.data import Dataset
 from anytime.errors import UserError
 from anytime.evaluation.features import FeatureNetwork
-from anytime.evaluation.likelihood import bits_by_position, held_out_codes
 from anytime.evaluation.quality import Row, data_row, reconstruction_rows, reference, sample_rows
-from anytime.evaluation.reconstruction import error_by_codes, gains
 from anytime.evaluation.speed import REPEATS, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter, Silent
+from anytime.training.order import bits_by_position, entropy_by_position, error_by_codes, gains
+from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
@@ -100,14 +100,17 @@ def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter) -> lis
 
 
 def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
-    """Bits of each held-out code under the prior, and how much of the codebook the codes use."""
-    codes = held_out_codes(model, dataset.held_out)
+    """Bits of each held-out code under the prior and on its own, and how much of the codebook the codes use."""
     model.eval()
-    bits = bits_by_position(model.prior, codes)
+    codes = encoded(model.autoencoder, dataset.held_out)
+    bits, entropy = bits_by_position(model.prior, codes), entropy_by_position(codes, model.codebook_size)
     use = codebook_use(torch.bincount(codes.flatten(), minlength=model.codebook_size))
     whole = {"bits": sum(bits), "bits_per_code": sum(bits) / len(bits), "codebook_size": model.codebook_size}
     return [
-        *({"series": "bits", "position": place, "bits": b, "examples": len(codes)} for place, b in enumerate(bits, start=1)),
+        *(
+            {"series": "bits", "position": place, "bits": b, "entropy": h, "examples": len(codes)}
+            for place, (b, h) in enumerate(zip(bits, entropy, strict=True), start=1)
+        ),
         {"series": "codes", **whole, **asdict(use), "examples": len(codes)},
     ]
 

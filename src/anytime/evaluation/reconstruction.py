@@ -1,9 +1,8 @@
-"""Reconstruction error by code length, and what each code brings (Section 5.1, Fig. 3)."""
+"""Reconstruction error of what the ordered codes are compared with, and error by place (Section 5.1, Figs. 2 and 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import UInt8
@@ -16,32 +15,10 @@ from anytime.model import AnytimeModel
 
 BATCH = 500
 
-Progress = Callable[[int], None]
-"""Called with the number of examples done."""
-
-
-@torch.no_grad()
-def error_by_codes(
-    model: AnytimeModel,
-    x: UInt8[Tensor, "n channel height width"],
-    counts: Sequence[int],
-    progress: Progress | None = None,
-) -> list[float]:
-    """Mean squared error per value of x, in [0, 1] units, from the first `count` codes, for each count."""
-    sums = torch.zeros(len(counts), dtype=torch.float64)
-    for start, part in zip(range(0, len(x), BATCH), x.split(BATCH), strict=True):
-        pixels = to_float(part).to(model.device)
-        codes = model.encode(pixels)
-        for index, count in enumerate(counts):
-            sums[index] += squared_error(pixels, model.decode(codes[:, :count])).double().sum().cpu()
-        if progress is not None:
-            progress(start + len(part))
-    return (sums / x.numel()).tolist()
-
 
 @torch.no_grad()
 def pca_error_by_codes(pca: PCA, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]) -> list[float]:
-    """The same for principal components, `count` real numbers each."""
+    """Mean squared error per value of x from the first `count` principal components, real numbers each, for each count."""
     sums = torch.zeros(len(counts), dtype=torch.float64)
     for part in x.split(BATCH):
         pixels = to_float(part).to(pca.mean.device)
@@ -60,12 +37,3 @@ def error_by_row(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]
         x_hat = model.decode(model.encode(pixels)[:, :count])
         sums += (pixels - x_hat).square().double().sum((0, 1, 3)).cpu()
     return (sums * x.shape[2] / x.numel()).tolist()
-
-
-def gains(errors: Sequence[float]) -> list[float]:
-    """Δ(i) = error after i − 1 codes less error after i codes, for errors at 0, 1, …, length codes.
-
-    >>> gains([1.0, 0.5, 0.25])
-    [0.5, 0.25]
-    """
-    return [before - after for before, after in pairwise(errors)]

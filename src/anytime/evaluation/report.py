@@ -16,10 +16,11 @@ from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
-from anytime.evaluation.reconstruction import error_by_codes
+from anytime.evaluation.order_view import section
 from anytime.model import AnytimeModel
 from anytime.storage import write_json, write_whole
 from anytime.training import log
+from anytime.training.order import error_by_codes, read_order
 from anytime.training.samples import code_rows
 
 EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
@@ -67,6 +68,7 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
         picture("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
         picture("gif", movie, "One batch sharpening code by code."),
         *_curves(metrics, errors),
+        *section(read_order(folder)),
         "<h2>How it was made</h2>",
         _table(folder, metrics),
     ]

@@ -17,8 +17,10 @@ from anytime.evaluation.document import can_plot, document, facts_table, picture
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
+from anytime.training.order import alarms
 
 SHOWN = 16  # pictures in a row of a grid
+WORSE = 1.0  # points of FID that the longest samples may be worse than shorter ones
 CAPTIONS = {
     "quality": "Distance to the training set, precision and recall by share of the codes; dashed: held-out pictures.",
     "error": "Held-out reconstruction error from the first codes, pixels in [0, 1], and what each code brings.",
@@ -147,15 +149,29 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
-    (data,), (codes,), sampled = _of(rows, "held-out data"), _of(rows, "codes"), _of(rows, "samples")[0]
+    (data,), (codes,), sampled = _of(rows, "held-out data"), _of(rows, "codes"), _of(rows, "samples")
+    errors, entropy = [row["error"] for row in _of(rows, "error")], [row["entropy"] for row in _of(rows, "bits")]
+    first = sampled[0]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
-        f"{sampled['samples']:,} samples (seed {sampled['seed']}) against {sampled['reference']:,} training pictures, "
-        f"network {sampled['network']}; precision and recall from {sampled['kept']:,} features.",
+        f"{first['samples']:,} samples (seed {first['seed']}) against {first['reference']:,} training pictures, "
+        f"network {first['network']}; precision and recall from {first['kept']:,} features.",
         f"{data['samples']:,} held-out pictures themselves: {name} {data[name]:.2f}.",
         f"{codes['bits_per_code']:.3f} bits a held-out code, {codes['bits']:.1f} an example; "
         f"{codes['used']} of {codes['codebook_size']} codebook entries used, perplexity {codes['perplexity']:.0f}.",
-        *(f"Warning, {text}." for text in warnings),
+        *(f"Warning, {text}." for text in [*warnings, *alarms(errors, entropy), *_worse(sampled, name)]),
+    ]
+
+
+def _worse(sampled: Sequence[Row], name: str) -> list[str]:
+    """Whether some length beats a longer one: the prior's errors then cost more than its codes bring."""
+    ordered = sorted(sampled, key=lambda row: int(row["codes"]))
+    best, last = min(ordered, key=lambda row: float(row[name])), ordered[-1]
+    if name != "fid" or best[name] >= last[name] - WORSE:
+        return []
+    return [
+        f"samples: more codes make them worse, {name} {best[name]:.2f} at {best['codes']} codes and "
+        f"{last[name]:.2f} at {last['codes']}"
     ]
 
 

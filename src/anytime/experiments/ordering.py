@@ -13,14 +13,15 @@ from torch import Tensor
 
 from anytime.autoencoders import pca
 from anytime.autoencoders.quantizer import codebook_use
-from anytime.evaluation.likelihood import held_out_codes
-from anytime.evaluation.reconstruction import error_by_codes, gains, pca_error_by_codes
+from anytime.evaluation.reconstruction import pca_error_by_codes
 from anytime.experiments.catalogue import PAIR
 from anytime.experiments.results import Results, Row, Verdict, curve, read
 from anytime.experiments.workbench import Workbench, digest
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
+from anytime.training.order import error_by_codes, gains
+from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 10_000  # held-out pictures, at most
@@ -53,7 +54,7 @@ def model_rows(
     """The curve of one run, with the use of its codebook."""
     reporter.stage("errors", 0, len(x))
     errors = error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
-    codes = held_out_codes(model, x).flatten()
+    codes = encoded(model.autoencoder, x).flatten()
     use = codebook_use(torch.bincount(codes, minlength=model.codebook_size))
     shared = {"series": kind, "seed": seed, "examples": len(x), "codes_used": use.used, "perplexity": use.perplexity}
     return error_rows(shared, errors)

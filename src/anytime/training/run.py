@@ -18,7 +18,7 @@ from anytime.data import Dataset
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, load
 from anytime.training import checkpoint as checkpoints
-from anytime.training import distributed, log, samples
+from anytime.training import distributed, log, order, samples
 from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
@@ -120,6 +120,7 @@ class Run:
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
             storage.write_whole(self.paths.metrics, content)
+            order.take_over(self.paths.folder, other, stages)
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.after(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
@@ -143,9 +144,19 @@ class Run:
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps
+        if self.main:
+            self._examine(task.name)
         if self.main and index + 1 < len(STAGES):
             storage.write_tensors(self.paths.after(task.name), self.model.autoencoder.state_dict())
             self._save(STAGES[index + 1], StageState())
+
+    def _examine(self, stage: str) -> None:
+        """Write down, and say where it is alarming, what the stage has made of the order of the codes."""
+        found = order.examine(stage, self.model, self.validation)
+        if found is not None:
+            order.write_order(self.paths.folder, stage, found)
+            for text in found.get("alarms", []):
+                self.reporter.say(f"warning: {text}")
 
     def _task(self, index: int, seed: int) -> Task:
         autoencoder = self.model.autoencoder

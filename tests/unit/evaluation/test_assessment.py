@@ -13,8 +13,8 @@ from anytime.evaluation import assessment, summary
 from anytime.evaluation.assessment import FRACTIONS, Settings, assess
 from anytime.evaluation.features import RandomNetwork
 from anytime.evaluation.quality import Row
-from anytime.evaluation.reconstruction import error_by_codes
 from anytime.model import AnytimeModel
+from anytime.training.order import error_by_codes
 
 
 @pytest.fixture(scope="module")

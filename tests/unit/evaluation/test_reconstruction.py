@@ -5,24 +5,14 @@ import torch
 
 from anytime.autoencoders import pca
 from anytime.data.loader import to_float
-from anytime.evaluation import reconstruction
-from anytime.evaluation.reconstruction import error_by_codes, gains, pca_error_by_codes
+from anytime.evaluation.reconstruction import error_by_row, pca_error_by_codes
 from anytime.model import AnytimeModel
+from anytime.training.order import error_by_codes
 
 
 @pytest.fixture(scope="module")
 def x() -> torch.Tensor:
     return torch.randint(256, (11, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-
-
-def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconstruction, "BATCH", 4)
-    counts = [0, 3, 8]
-    pixels = to_float(x)
-    codes = tiny.encode(pixels)
-    expected = [float((tiny.decode(codes[:, :k]) - pixels).double().square().mean()) for k in counts]
-    assert error_by_codes(tiny, x, counts) == pytest.approx(expected, rel=1e-5)
-    assert len(set(expected)) == 3
 
 
 def test_errors_of_principal_components(x: torch.Tensor) -> None:
@@ -33,7 +23,7 @@ def test_errors_of_principal_components(x: torch.Tensor) -> None:
     assert found[0] == pytest.approx(float((pixels - pixels.mean(0)).square().mean()), rel=1e-5)
 
 
-def test_gains_add_up() -> None:
-    errors = [1.0, 0.4, 0.3, 0.35]
-    assert gains(errors) == pytest.approx([0.6, 0.1, -0.05])
-    assert sum(gains(errors)) == pytest.approx(errors[0] - errors[-1])
+def test_the_rows_of_a_picture_make_up_its_error(tiny: AnytimeModel, x: torch.Tensor) -> None:
+    by_row, (whole,) = error_by_row(tiny, x, 3), error_by_codes(tiny, x, [3])
+    assert len(by_row) == 28
+    assert sum(by_row) / 28 == pytest.approx(whole)

@@ -1,0 +1,69 @@
+"""The order of a run's codes to look at: figure and alarms for its report, lines of blocks and a table for a terminal."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anytime.evaluation.document import can_plot, picture, plot_png
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 60  # characters: more positions than these share one
+LINES = 10  # of the table
+CAPTION = "What each code brings, how much each position varies, and what the prior needs to know it; bits, validation data."
+
+
+def section(order: Mapping[str, Any]) -> list[str]:
+    """Parts of an HTML page; none where the run wrote nothing."""
+    if "gain" not in order:
+        return []
+    parts = [
+        "<h2>Order of the codes</h2>",
+        *(f"<p><strong>Warning: {html.escape(text)}.</strong></p>" for text in order["alarms"]),
+    ]
+    if can_plot():
+        parts.append(picture("png", plot_png(_figure(order)), CAPTION))
+    return parts
+
+
+def _figure(order: Mapping[str, Any]) -> Any:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
+    drops, bits = figure.subplots(1, 2)
+    places = range(1, len(order["gain"]) + 1)
+    drops.bar(places, order["gain"])
+    bits.plot(places, order["entropy"], marker=".", label="entropy")
+    if "bits" in order:
+        bits.plot(places, order["bits"], marker=".", label="under the prior")
+    drops.set(xlabel="code i", ylabel="Δ(i)")
+    bits.set(xlabel="code i", ylabel="bits", ylim=(0, None))
+    bits.legend()
+    return figure
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """A line of blocks from 0 to the largest value; neighbours are averaged where there are more than `width`.
+
+    >>> sparkline([0.0, 1.0, 2.0, 4.0]), sparkline([1.0, 3.0, 0.0, 0.0], 2)
+    ('▁▃▅█', '█▁')
+    """
+    parts = [float(part.mean()) for part in np.array_split(np.asarray(values), min(width, len(values)))]
+    top = max(max(parts), 1e-12)
+    return "".join(BLOCKS[round(max(0.0, part) / top * (len(BLOCKS) - 1))] for part in parts)
+
+
+def lines(order: Mapping[str, Any]) -> list[str]:
+    """The order for a terminal: a line of blocks for each quantity, a table of some positions, the alarms."""
+    columns = {name: order[name] for name in ("gain", "entropy", "bits") if name in order}
+    said = [f"{name:<8} {sparkline(values)}  up to {max(values):.4g}" for name, values in columns.items()]
+    length = len(next(iter(columns.values())))
+    errors = {"error": order["error"][1:]} if "error" in order else {}
+    said.append("    ".join(["code", *(f"{name:>9}" for name in (*errors, *columns))]))
+    for place in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
+        cells = [f"{values[place - 1]:>9.5f}" for values in (errors | columns).values()]
+        said.append("    ".join([f"{place:>4}", *cells]))
+    return [*said, *(f"warning: {text}" for text in order.get("alarms", []))]
