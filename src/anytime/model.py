@@ -29,6 +29,8 @@ from anytime.sampling.engines import build
 from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Progress, Session, read_session
+from anytime.sampling.table import FILE as TABLE
+from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -71,6 +73,7 @@ class AnytimeModel(nn.Module):
         self._engine: Engine | None = None  # built when it is first needed
         self._paces: dict[int, Pace] = {}  # of this engine, by the number of rows
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
+        self.table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
 
     @property
     def length(self) -> int:
@@ -111,6 +114,24 @@ class AnytimeModel(nn.Module):
         super().train(mode)
         return self
 
+    def code_count(self, codes: int | None = None, fraction: float | None = None, quality: float | None = None) -> int:
+        """How many codes are asked for: all of them, so many, a share of them, or the fewest of that quality."""
+        if quality is None:
+            return code_count(self.length, codes, fraction)
+        if codes is not None or fraction is not None:
+            other = "--codes" if codes is not None else "--fraction"
+            raise UserError(f"{other} and --quality say the same thing twice; give one of them")
+        check_quality(quality)
+        return self.measured.codes_for(quality)
+
+    @property
+    def measured(self) -> QualityTable:
+        """The model's own table of quality by code length; a model without one is refused."""
+        if self.table is None:
+            raise UserError("--quality needs the model's table, which `anytime evaluate MODEL` makes; give --codes until then")
+        self._check_owner(self.table.model, "the quality table")
+        return self.table
+
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
         """The codes of x, most important first."""
@@ -133,6 +154,7 @@ class AnytimeModel(nn.Module):
         seed: int = 0,
         codes: int | None = None,
         fraction: float | None = None,
+        quality: float | None = None,
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
@@ -143,11 +165,12 @@ class AnytimeModel(nn.Module):
     ) -> Sample:
         """Draw `n` samples: all codes, the first `codes`, as many as `within` seconds allow, or until `stop` is set.
 
+        `quality` is the fewest codes of that quality by the model's own table, `fraction` a share of them; `code_count` tells.
         Budgets combine: whichever is spent first ends the drawing, and at least one code is always drawn. A row's codes depend
         on the seed, its row number, the prefix and the settings only: never on `n` or on the budget.
         """
         started = time.perf_counter()
-        budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
         draft = self._draft(n, seed, settings, prefix, budget.codes)
         return self._in_waves(draft, budget, started, progress)
@@ -174,6 +197,7 @@ class AnytimeModel(nn.Module):
         seed: int = 0,
         codes: int | None = None,
         fraction: float | None = None,
+        quality: float | None = None,
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
@@ -188,7 +212,7 @@ class AnytimeModel(nn.Module):
         started = time.perf_counter()
         if every < 1:
             raise UserError(f"every must be at least 1, not {every}")
-        whole = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
+        whole = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         session = self.session(n, seed=seed, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p)
         while True:
             target = min(whole.codes, (session.count // every + 1) * every)
@@ -203,13 +227,14 @@ class AnytimeModel(nn.Module):
         *,
         codes: int | None = None,
         fraction: float | None = None,
+        quality: float | None = None,
         within: float | None = None,
         stop: threading.Event | None = None,
         progress: Progress | None = None,
     ) -> Sample:
         """Go on with a sample from where it stopped: the codes of one uninterrupted run."""
         started = time.perf_counter()
-        budget = Budget(codes=code_count(self.length, codes, fraction), within=within, stop=stop)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         self._check_owner(sample.model, "the sample")
         self._check_codes(sample.codes, "codes")
         if budget.codes < (has := sample.codes.shape[1]):
@@ -227,10 +252,14 @@ class AnytimeModel(nn.Module):
         return self._session(saved)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `config.json` and `model.safetensors` into a folder."""
+        """Write `config.json` and `model.safetensors` into a folder, and `quality.json` where the model was evaluated."""
         folder = Path(folder)
         self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        storage.write_json(folder / CONFIG, to_dict(self.config))
+        if self.table is not None and self.table.model == self._saved_hash:
+            write_table(folder, self.table)
+        else:  # whatever lay there was another model's
+            (folder / TABLE).unlink(missing_ok=True)
+        storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 
     def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
@@ -289,7 +318,7 @@ class AnytimeModel(nn.Module):
 
     def _check_owner(self, other: str, what: str) -> None:
         if other != self.hash:
-            raise UserError(f"{what} was drawn by another model ({other[:12]}…, this is {self.hash[:12]}…); load that one")
+            raise UserError(f"{what} is of another model ({other[:12]}…, this is {self.hash[:12]}…); load that one")
 
     def _check_codes(self, codes: Int[Tensor, "batch prefix"], what: str) -> None:
         if codes.ndim != 2 or codes.shape[1] > self.length:
@@ -306,20 +335,31 @@ def load(
     precision: str | None = None,
 ) -> AnytimeModel:
     """A saved model folder or a finished run's folder, ready to sample, by default with the fastest engine for the device."""
-    folder = Path(name)
-    if (folder / "model" / CONFIG).is_file():
-        folder = folder / "model"
-    if not (folder / WEIGHTS).is_file():
-        raise UserError(_not_a_model(folder))
-    config = from_dict(ModelConfig, read_json(folder / CONFIG), str(folder / CONFIG))
+    folder = locate(name)
+    data = read_json(folder / CONFIG)
+    named = data.pop("hash", None)  # files from before it was written have none
+    config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, _, found = storage.read_tensors(folder / WEIGHTS)
+    if named not in (None, found):
+        raise UserError(f"{folder / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from")
     model = AnytimeModel(config)
     try:
         model.load_state_dict(tensors)
     except RuntimeError:
         raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
     model._saved_hash = found
+    model.table = read_table(folder, found)
     return model.to(pick_device(device)).eval().use(engine, precision)
+
+
+def locate(name: str | Path) -> Path:
+    """The folder that holds the model: a saved one as it is, a finished run's model inside it."""
+    folder = Path(name)
+    if (folder / "model" / CONFIG).is_file():
+        folder = folder / "model"
+    if not (folder / WEIGHTS).is_file():
+        raise UserError(_not_a_model(folder))
+    return folder
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from anytime.evaluation import statistics
 from anytime.experiments import results
+from anytime.model import load
 
 Here = Callable[..., Any]
 SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
@@ -41,11 +42,43 @@ def test_an_evaluation(run: Path, here: Here) -> None:
     assert all("frechet_random" in row and "fid" not in row for row in found.rows if "network" in row)
     assert all("40 samples" in row["warning"] for row in sampled)
     assert any("40 samples are no more than the 64 features" in line for line in lines)
+    kept = json.loads((run / "model" / "quality.json").read_text())
+    assert kept["model"] == found.environment["model"] == load(run).hash
+    errors = [row["error"] for row in found.rows if row["series"] == "error"]
+    assert [row["error"] for row in kept["rows"]] == errors[1:]
+    assert all(row["fid"] is None for row in kept["rows"]), "what the random network finds is no FID"
+    assert [row["codes"] for row in kept["rows"] if row["milliseconds"] is not None] == [4, 16]
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 6
     assert "http" not in page
     for words in ("frechet_random", "recipe best", "no more than the 64 features", "bits a held-out code"):
         assert words in page
+
+
+def test_quality_by_the_table(run: Path, here: Here, tmp_path: Path) -> None:
+    """Evaluate, then ask for a quality; the choice is said, and is what `codes` would have given."""
+    assert "anytime evaluate" in here("sample", run, "--quality", 0.9).sentence
+    assert here("evaluate", run, *SMOKE).status == 0
+    outcome = here("sample", run, "-n", 2, "--quality", 0.9, "--out", tmp_path / "x.npz", "--json")
+    assert outcome.status == 0
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert (found["quality"], found["codes"]) == (0.9, load(run).code_count(quality=0.9))
+    assert f"quality 0.9 takes {found['codes']} of 16 codes" in outcome.out
+    again = here("sample", run, "--refine", tmp_path / "x.npz", "--quality", 1.0, "--out", tmp_path / "y.npz")
+    assert "16 of 16 codes" in again.out
+    told = json.loads(here("info", run, "--json").out.splitlines()[-1])
+    assert len(told["quality"]["rows"]) == 16
+
+
+def test_a_better_table_is_kept(run: Path, here: Here) -> None:
+    assert here("evaluate", run, *SMOKE).status == 0
+    path = run / "model" / "quality.json"
+    path.write_text(path.read_text().replace('"scale": "smoke"', '"scale": "full"'))
+    before = path.read_bytes()
+    outcome = here("evaluate", run, *SMOKE, "--json")
+    assert "keeps its table of full scale" in outcome.out
+    assert json.loads(outcome.out.splitlines()[-1])["quality"] is None
+    assert path.read_bytes() == before
 
 
 def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

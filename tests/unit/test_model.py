@@ -15,6 +15,7 @@ from anytime.config import to_dict
 from anytime.errors import UserError
 from anytime.model import CONFIG, WEIGHTS, AnytimeModel, ModelConfig, _tiny, load, pick_device
 from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.sampling.table import Length, QualityTable
 from anytime.storage import DamagedFileError
 
 
@@ -95,6 +96,73 @@ PREFIX = torch.tensor([[3, 1, 2]])
 )
 def test_a_request_that_cannot_be_met_names_its_flag(tiny: AnytimeModel, arguments: dict[str, Any], expected: str) -> None:
     assert refused(tiny.sample, **{"n": 2} | arguments) == expected
+
+
+# quality
+
+
+@pytest.fixture
+def measured(tiny: AnytimeModel) -> AnytimeModel:
+    """A model with a table: quality 0.5 is reached at the third of eight codes."""
+    model = copy.deepcopy(tiny)
+    rows = tuple(Length(codes=k, fraction=k / 8, error=1 / min(k, 6)) for k in range(1, 9))
+    model.table = QualityTable(
+        model=model.hash, scale="full", rows=rows, data="none", examples=1, samples=1, batch=1,
+        engine="eager", hardware="-", date="-",
+    )  # fmt: skip
+    return model
+
+
+def test_quality_picks_the_codes(measured: AnytimeModel) -> None:
+    assert [measured.code_count(quality=quality) for quality in (0.1, 0.5, 0.9, 1.0)] == [1, 3, 6, 8]
+    full = measured.sample(2, seed=3)
+    draft = measured.sample(2, seed=3, quality=0.5)
+    assert torch.equal(draft.codes, full.codes[:, :3])
+    assert torch.equal(measured.refine(draft, quality=0.9).codes, full.codes[:, :6])
+    assert [s.codes.shape[1] for s in measured.stream(2, quality=0.9, every=4)] == [4, 6]
+
+
+@pytest.mark.filterwarnings("ignore::anytime.DeadlineWarning")
+def test_quality_and_a_deadline(measured: AnytimeModel) -> None:
+    assert measured.sample(2, quality=1.0, within=1e-6).codes.shape[1] < 8, "the deadline comes first"
+    assert measured.sample(2, quality=0.5, within=100.0).codes.shape[1] == 3
+
+
+@pytest.mark.parametrize("quality", [0.0, -0.5, 1.01, float("nan")])
+def test_what_is_no_quality(measured: AnytimeModel, quality: float) -> None:
+    assert refused(measured.sample, 2, quality=quality) == f"--quality must be above 0 and at most 1, not {quality}"
+
+
+def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel) -> None:
+    assert "say the same thing twice" in refused(measured.sample, 2, quality=0.5, codes=3)
+    assert "--fraction and --quality" in refused(measured.sample, 2, quality=0.5, fraction=0.5)
+    for call in (tiny.sample, tiny.stream):
+        assert "--quality needs the model's table, which `anytime evaluate MODEL` makes" in refused(
+            lambda c=call: list(c(2, quality=0.5))
+        )  # type: ignore[misc]
+    draft = measured.sample(2, codes=4)
+    assert "the sample has 4 codes already" in refused(measured.refine, draft, quality=0.5)
+    with torch.no_grad():
+        measured.autoencoder.quantizer.codebook[0, 0] += 1
+    assert "the quality table is of another model" in refused(measured.sample, 2, quality=0.5)
+
+
+def test_the_table_travels_with_the_model(measured: AnytimeModel, tiny: AnytimeModel, tmp_path: Path) -> None:
+    loaded = load(measured.save(tmp_path / "here"))
+    assert loaded.table == measured.table
+    assert load(loaded.save(tmp_path / "there")).code_count(quality=0.5) == 3
+    copy.deepcopy(tiny).save(tmp_path / "there")
+    assert load(tmp_path / "there").table is None, "a table must not stay behind with another model"
+
+
+def test_a_folder_with_the_table_of_another_model(measured: AnytimeModel, tmp_path: Path) -> None:
+    measured.save(tmp_path / "here")
+    other = copy.deepcopy(measured)
+    with torch.no_grad():
+        other.autoencoder.quantizer.codebook[0, 0] += 1
+    other.save(tmp_path / "there")
+    (tmp_path / "there" / "quality.json").write_bytes((tmp_path / "here" / "quality.json").read_bytes())
+    assert "is the table of another model" in refused(load, tmp_path / "there")
 
 
 # encoding and decoding
@@ -193,6 +261,7 @@ def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, t
     data = json.loads((copied / CONFIG).read_text())
     assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
     assert data["autoencoder"].pop("blocks") == 0
+    assert data.pop("hash") == tiny.hash
     (copied / CONFIG).write_text(json.dumps(data))
     assert load(copied).config == tiny.config
 
@@ -253,6 +322,16 @@ def test_a_config_of_another_format_is_refused(copied: Path) -> None:
     data = json.loads((copied / CONFIG).read_text()) | {"format": 2}
     (copied / CONFIG).write_text(json.dumps(data))
     assert "has format 2, this version of anytime reads format 1" in refused(load, copied)
+
+
+def test_weights_of_another_model_are_refused(copied: Path, tiny: AnytimeModel, tmp_path: Path) -> None:
+    """They fit and are whole, but are not those that the config names."""
+    other = copy.deepcopy(tiny)
+    with torch.no_grad():
+        other.autoencoder.quantizer.codebook[0, 0] += 1
+    other.save(tmp_path / "other")
+    (copied / WEIGHTS).write_bytes((tmp_path / "other" / WEIGHTS).read_bytes())
+    assert refused(load, copied) == f"{copied / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from"
 
 
 @pytest.mark.parametrize("change", [{"width": 32}, {"layers": 3}, {"layers": 1}], ids=str)

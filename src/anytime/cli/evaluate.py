@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from anytime.evaluation.assessment import Settings
     from anytime.experiments.results import Results
     from anytime.model import AnytimeModel
+    from anytime.sampling.table import QualityTable
 
 NUMBERS = "evaluation.json"
 SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
@@ -49,7 +50,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
     from anytime.cli.output import check_folder, check_writable
     from anytime.evaluation import summary
-    from anytime.evaluation.assessment import assess, check_shape
+    from anytime.evaluation.assessment import assess, check_shape, quality_table
     from anytime.evaluation.inception import network_for
     from anytime.experiments.results import Results, read
     from anytime.model import load
@@ -80,8 +81,29 @@ def run(arguments: Arguments) -> dict[str, Any]:
     write_whole(folder / "report.html", summary.report(title, rows, pictures, _made(results)).encode())
     shutil.rmtree(folder / "progress", ignore_errors=True)
     _print(rows)
+    kept = _kept(arguments.model, quality_table(rows, facts, arguments.scale))
     print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
-    return {"out": str(folder), "evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "rows": rows}
+    paths = {"evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "quality": kept and str(kept)}
+    return {"out": str(folder), **paths, "rows": rows}
+
+
+def _kept(model: str, table: QualityTable) -> Path | None:
+    """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
+    from anytime.model import locate
+    from anytime.sampling.table import read_table, write_table
+
+    folder = locate(model)
+    there = read_table(folder, table.model)
+    if there is not None and (there.scale, table.scale) == ("full", "smoke"):
+        print(f"{folder} keeps its table of full scale")
+        return None
+    try:
+        path = write_table(folder, table)
+    except UserError as error:
+        print(f"note: --quality goes without a table: {error}")
+        return None
+    print(f"{path}: {table.explained(0.95)}")
+    return path
 
 
 def _settings(arguments: Arguments) -> Settings:

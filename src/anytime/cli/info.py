@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +20,10 @@ class Arguments(Common):
     """Also draw a few samples and check the model against the laws it must keep."""
 
 
-ORDER = "order"
-
-
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.evaluation.order_view import lines
+    from anytime.evaluation import order_view
     from anytime.model import load
+    from anytime.sampling import table
     from anytime.training.order import read_order
 
     model = load(arguments.model, arguments.device)
@@ -47,14 +45,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
         from anytime.evaluation.check import check_model
 
         facts["check"] = check_model(model)
+    below: dict[str, list[str]] = {}  # what takes several lines
+    if model.table is not None:
+        facts["quality"], below["quality"] = asdict(model.table), table.lines(model.table)
     if order := read_order(Path(arguments.model)):
-        facts[ORDER] = order
+        head = f"of the codes, on {order['examples']:,} validation examples"
+        facts["order"], below["order"] = order, [head, *order_view.lines(order)]
     for name, value in facts.items():
-        if name == ORDER:
-            value = f"of the codes, on {order['examples']:,} validation examples"
-        print(f"{name:<14} {value}")
-    for line in lines(order) if order else []:
-        print(f"{'':<14} {line}")
+        first, *rest = below.get(name, [value])
+        print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
     if broken := [law for law, kept in facts.get("check", {}).items() if not kept]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts

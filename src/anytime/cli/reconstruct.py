@@ -22,6 +22,8 @@ class Arguments(Common):
     """Decode from the first N codes; all by default."""
     fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
     """Decode from this share of the codes."""
+    quality: Annotated[float | None, tyro.conf.arg(metavar="Q")] = None
+    """Decode from the fewest codes of this quality, by the table that `anytime evaluate` made."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("reconstructions")
     """Folder for the pictures, one of the same name each."""
 
@@ -33,7 +35,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.data.loader import to_float
     from anytime.data.pictures import grid, read_image, write_png
     from anytime.model import load
-    from anytime.sampling.budget import code_count
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one picture after the model")
@@ -44,7 +45,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if (arguments.out / name).resolve() in inputs:
             raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
-    count = code_count(model.length, arguments.codes, arguments.fraction)
+    count = model.code_count(arguments.codes, arguments.fraction, arguments.quality)
     channels, height, _ = model.config.autoencoder.shape
     x = torch.stack([to_float(read_image(path, channels, height)) for path in arguments.files])
     codes = model.encode(x)

@@ -36,6 +36,8 @@ class Arguments(Common):
     """Draw so many codes of each; all by default."""
     fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
     """Draw this share of the codes, above 0 and at most 1."""
+    quality: Annotated[float | None, tyro.conf.arg(metavar="Q")] = None
+    """Draw the fewest codes of this quality, above 0 and at most 1, by the table that `anytime evaluate` made."""
     within: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
     """Draw as many codes as fit into this time, decoding included: 50ms, 2s or plain seconds."""
     prefix: Annotated[str | None, tyro.conf.arg(metavar="CODES")] = None
@@ -79,12 +81,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
     for warning in said:
         if issubclass(warning.category, DeadlineWarning | MemoryWarning):  # others are libraries' own affairs
             print(f"note: {warning.message}")
+    if arguments.quality is not None:
+        print(model.measured.explained(arguments.quality))
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     print(f"{len(sample.rows)} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
         "out": str(arguments.out),
         "n": len(sample.rows),
         "codes": count,
+        "quality": arguments.quality,
         "length": model.length,
         "seconds": sample.seconds,
         "stopped": stop.is_set(),
@@ -97,11 +102,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> Sample:
     from anytime.cli.console import SamplingConsole
     from anytime.cli.output import read_sample
-    from anytime.sampling.budget import code_count
 
     within = None if arguments.within is None else seconds(arguments.within, "--within")
-    budget: dict[str, Any] = {"codes": arguments.codes, "fraction": arguments.fraction, "within": within, "stop": stop}
-    with SamplingConsole(code_count(model.length, arguments.codes, arguments.fraction), within) as console:
+    length: dict[str, Any] = {"codes": arguments.codes, "fraction": arguments.fraction, "quality": arguments.quality}
+    budget: dict[str, Any] = {**length, "within": within, "stop": stop}
+    with SamplingConsole(model.code_count(**length), within) as console:
         if arguments.refine is not None:
             draft = read_sample(arguments.refine)
             if arguments.pick is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -15,6 +17,7 @@ from anytime.evaluation.quality import Row, data_row, reconstruction_rows, refer
 from anytime.evaluation.speed import REPEATS, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
+from anytime.sampling.table import Length, QualityTable
 from anytime.training.log import Reporter, Silent
 from anytime.training.order import bits_by_position, entropy_by_position, error_by_codes, gains
 from anytime.training.samples import encoded
@@ -85,6 +88,38 @@ def assess(
     rows += code_rows(model, dataset)
     rows += speed_rows(model, settings, reporter)
     return rows
+
+
+def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal["smoke", "full"]) -> QualityTable:
+    """The rows by number of codes, for the model to choose from; `facts` are those of the evaluation."""
+    by_series: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        if "codes" in row:
+            by_series.setdefault(row["series"], {})[row["codes"]] = row
+    errors, sampled, timed = (by_series[name] for name in ("error", "samples", "speed"))
+    length = max(errors)
+    found = [
+        Length(
+            codes=count,
+            fraction=count / length,
+            error=errors[count]["error"],
+            fid=sampled.get(count, {}).get("fid"),
+            milliseconds=1000 * timed[count]["seconds_p50"] if count in timed else None,
+        )
+        for count in range(1, length + 1)
+    ]
+    return QualityTable(
+        model=facts["model"],
+        scale=scale,
+        rows=tuple(found),
+        data=facts["data"],
+        examples=errors[length]["examples"],
+        samples=next(iter(sampled.values()))["samples"],
+        batch=next(iter(timed.values()))["batch"],
+        engine=facts["engine"],
+        hardware=facts["hardware"],
+        date=facts["date"],
+    )
 
 
 def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter) -> list[Row]:

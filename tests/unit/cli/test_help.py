@@ -53,6 +53,8 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "-n",
             "--codes",
             "--fraction",
+            "--quality",
+            "--within",
             "--prefix",
             "--temperature",
             "--top-k",
@@ -62,7 +64,7 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--seed",
             "--out",
         ],
-        "reconstruct": ["MODEL", "FILES", "--codes", "--out"],
+        "reconstruct": ["MODEL", "FILES", "--codes", "--fraction", "--quality", "--out"],
         "evaluate": ["MODEL", "--samples", "--fractions", "--inception", "--dataset", "--data", "--scale", "--seed", "--out"],
         "reproduce": [
             "EXPERIMENT",

@@ -10,7 +10,7 @@ from anytime import data
 from anytime.data.loader import to_float
 from anytime.errors import UserError
 from anytime.evaluation import assessment, summary
-from anytime.evaluation.assessment import FRACTIONS, Settings, assess
+from anytime.evaluation.assessment import FRACTIONS, Settings, assess, quality_table
 from anytime.evaluation.features import RandomNetwork
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
@@ -95,6 +95,31 @@ def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None
     assert summary.distance_name(renamed) == "fid"
     assert summary.lines(renamed)[1] == summary.lines(rows)[1]
     assert summary.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
+
+
+FACTS = {"model": "a" * 64, "data": "digits", "engine": "eager", "hardware": "a machine", "date": "2026-11-15"}
+
+
+def test_the_table_that_is_left_with_the_model(rows: list[Row]) -> None:
+    table = quality_table(rows, FACTS, "smoke")
+    assert [row.error for row in table.rows] == [row["error"] for row in of(rows, "error")[1:]]
+    assert (table.length, table.measure, table.samples, table.examples, table.batch) == (8, "error", 80, 30, 100)
+    assert {row.codes: row.milliseconds for row in table.rows if row.milliseconds} == {
+        row["codes"]: 1000 * row["seconds_p50"] for row in of(rows, "speed")
+    }
+    renamed = [{key.replace("frechet_random", "fid"): value for key, value in row.items()} for row in rows]
+    by_fid = quality_table(renamed, FACTS, "full")
+    assert by_fid.measure == "fid"
+    assert [row.fid for row in by_fid.rows if row.fid is not None] == [row["fid"] for row in of(renamed, "samples")]
+
+
+def test_samples_that_more_codes_make_worse_are_named(rows: list[Row]) -> None:
+    fids = dict(zip(FRACTIONS, (66.8, 55.9, 59.1, 61.2, 64.8), strict=True))
+    renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
+    worse = [row | {"fid": fids[row["fraction"]]} if row["series"] == "samples" else row for row in renamed]
+    assert any("more codes make them worse, fid 55.90 at 3 codes and 64.80 at 8" in note for note in summary.notes(worse))
+    better = [row | {"fid": 100 / row["fraction"]} if row["series"] == "samples" else row for row in renamed]
+    assert not any("worse" in note for note in summary.notes(better))
 
 
 @pytest.mark.parametrize(
