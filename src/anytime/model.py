@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime import priors, storage
+from anytime import packing, priors, shelf, storage
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.errors import UserError, nearest
@@ -334,12 +334,18 @@ def load(
     engine: str | None = None,
     precision: str | None = None,
 ) -> AnytimeModel:
-    """A saved model folder or a finished run's folder, ready to sample, by default with the fastest engine for the device."""
+    """A saved model's folder, a finished run's, or a model of the package by its name; ready to sample.
+
+    By default with the fastest engine for the device.
+    """
     folder = locate(name)
     data = read_json(folder / CONFIG)
     named = data.pop("hash", None)  # files from before it was written have none
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
-    tensors, _, found = storage.read_tensors(folder / WEIGHTS)
+    tensors, facts, found = storage.read_tensors(folder / WEIGHTS)
+    if facts.get("kind") == packing.KIND:
+        tensors = packing.unpacked(tensors)
+        found = storage.digest(tensors)
     if named not in (None, found):
         raise UserError(f"{folder / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from")
     model = AnytimeModel(config)
@@ -353,10 +359,12 @@ def load(
 
 
 def locate(name: str | Path) -> Path:
-    """The folder that holds the model: a saved one as it is, a finished run's model inside it."""
+    """The folder that holds the model: a saved one as it is, a finished run's model inside it, else one of the package."""
     folder = Path(name)
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"
+    elif not (folder / CONFIG).is_file():
+        folder = shelf.find(str(name)) or folder
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
     return folder
@@ -371,9 +379,12 @@ def _not_a_model(folder: Path) -> str:
         return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
     if (folder / CONFIG).is_file():
         return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
-    runs = [str(p.parent) for p in Path("runs").glob("*/model")]
-    hint = nearest(str(folder), runs) if runs else "train one with `anytime train digits`"
-    return f"{folder} is no model: neither a run folder nor a saved model; {hint}"
+    known = [*shelf.names(), *(str(p.parent) for p in Path("runs").glob("*/model"))]
+    hint = f"{nearest(str(folder), known)}; or " if known else ""
+    own = "one of the package" if shelf.names() else "one of the package, which holds none yet"
+    return (
+        f"{folder} is no model: neither a run folder nor a saved model nor {own}; {hint}train one with `anytime train digits`"
+    )
 
 
 def pick_device(device: str | torch.device | None = None) -> torch.device:

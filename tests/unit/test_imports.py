@@ -19,11 +19,11 @@ MODULES = {
 }
 
 TIERS = [
-    {"errors", "config", "storage", "randomness", "collective"},
+    {"errors", "config", "storage", "randomness", "collective", "packing", "shelf"},
     {"data", "autoencoders", "priors"},
     {"model", "sampling", "training"},
     {"evaluation"},
-    {"experiments"},
+    {"experiments", "bundle"},
     {"cli", "server"},
 ]
 TIER = {part: number for number, parts in enumerate(TIERS) for part in parts}

@@ -276,7 +276,9 @@ def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refused(load, "nothing").startswith("nothing is no model: neither a run folder nor a saved model; ")
+    assert refused(load, "nothing").startswith(
+        "nothing is no model: neither a run folder nor a saved model nor one of the package"
+    )
     assert "anytime train" in refused(load, "nothing")
 
 

@@ -27,7 +27,7 @@ SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder or a saved model's."""
+    """A run's folder, a saved model's, or the name of a model of the package."""
     samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Samples behind FID at every length, by default 50000; fewer read higher."""
     fractions: Annotated[str, tyro.conf.arg(metavar="F,F,…")] = "0.2,0.4,0.6,0.8,1.0"
@@ -43,7 +43,7 @@ class Arguments(Common):
     seed: int = 0
     """Same seed, same samples."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder for evaluation.json, curves and report.html; by default MODEL/evaluation."""
+    """Folder for evaluation.json, curves and report.html; by default MODEL/evaluation, or NAME-evaluation."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.training.folder import environment
 
     started, settings = time.monotonic(), _settings(arguments)
-    folder = arguments.out or Path(arguments.model) / "evaluation"
+    folder = arguments.out or _place(arguments.model)
     check_writable(folder)
     check_folder(folder)
     if (folder / NUMBERS).exists():
@@ -87,12 +87,24 @@ def run(arguments: Arguments) -> dict[str, Any]:
     return {"out": str(folder), **paths, "rows": rows}
 
 
+def _place(model: str) -> Path:
+    """Beside the model; for one of the package, whose folder is not ours to fill, here."""
+    from anytime.model import locate
+    from anytime.shelf import find
+
+    return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
+
+
 def _kept(model: str, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
     from anytime.model import locate
     from anytime.sampling.table import read_table, write_table
+    from anytime.shelf import find
 
     folder = locate(model)
+    if folder == find(model):
+        print(f"{model} keeps the table that it came with")
+        return None
     there = read_table(folder, table.model)
     if there is not None and (there.scale, table.scale) == ("full", "smoke"):
         print(f"{folder} keeps its table of full scale")

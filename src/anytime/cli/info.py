@@ -15,14 +15,15 @@ from anytime.errors import UserError
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder or a saved model's."""
+    """A run's folder, a saved model's, or the name of a model of the package."""
     check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also draw a few samples and check the model against the laws it must keep."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.evaluation import order_view
-    from anytime.model import load
+    from anytime.evaluation.card import FILE
+    from anytime.model import load, locate
     from anytime.sampling import table
     from anytime.training.order import read_order
 
@@ -45,6 +46,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         from anytime.evaluation.check import check_model
 
         facts["check"] = check_model(model)
+    if (card := locate(arguments.model) / FILE).is_file():
+        facts["card"] = str(card)
     below: dict[str, list[str]] = {}  # what takes several lines
     if model.table is not None:
         facts["quality"], below["quality"] = asdict(model.table), table.lines(model.table)

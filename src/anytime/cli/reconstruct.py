@@ -15,7 +15,7 @@ from anytime.errors import UserError
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder or a saved model's."""
+    """A run's folder, a saved model's, or the name of a model of the package."""
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     """Pictures, cropped at the centre and resized to the model's size."""
     codes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None

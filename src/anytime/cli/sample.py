@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder or a saved model's."""
+    """A run's folder, a saved model's, or the name of a model of the package."""
     n: Annotated[int, tyro.conf.arg(aliases=("-n",))] = 64
     """How many samples."""
     codes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None

@@ -17,10 +17,13 @@ from anytime.evaluation.neighbours import coverage, kernel_distance
 from anytime.evaluation.statistics import Statistics, gathered
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
+from anytime.sampling.noise import Settings
 from anytime.training.log import Reporter
 from anytime.training.pause import NEVER, Pause
 
 Row = dict[str, Any]
+PLAIN: Row = {"temperature": Settings().temperature}
+"""How samples are drawn that are compared: as `model.sample` does where nothing else is asked for."""
 
 
 def reference(
@@ -74,7 +77,7 @@ def sample_rows(
     source = statistics.samples("samples", model, samples, counts, seed)
     each = gathered(source, network, folder, reporter, pause)
     return [
-        {"series": series, "fraction": fraction, "codes": count, "seed": seed, **compared(found, real, network)}
+        {"series": series, "fraction": fraction, "codes": count, "seed": seed, **PLAIN, **compared(found, real, network)}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 

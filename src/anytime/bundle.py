@@ -1,0 +1,141 @@
+"""A run made small enough for the package, with its card.
+
+python -m anytime.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
+anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
+python -m anytime.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import Tensor
+
+from anytime import shelf, storage
+from anytime.config import read_json, to_dict
+from anytime.errors import UserError
+from anytime.evaluation import card
+from anytime.model import CONFIG, WEIGHTS, AnytimeModel, load
+from anytime.packing import KIND, Format, packed, unpacked
+from anytime.sampling import table
+from anytime.training import log
+from anytime.training.folder import Paths, read_config
+from anytime.training.order import read_order
+
+CODEBOOK = "autoencoder.quantizer.codebook"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formats:
+    """How the large tensors are written; vectors and the codebook, a hundredth of all, stay as they are."""
+
+    prior: Format = "int8"
+    autoencoder: Format = "bf16"
+
+    def choose(self, name: str, tensor: Tensor) -> Format:
+        if tensor.ndim < 2 or not tensor.is_floating_point() or name == CODEBOOK:
+            return "fp32"
+        return self.prior if name.startswith("prior.") else self.autoencoder
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    folder: Path
+    hash: str  # of the expanded weights: what the loaded model is called by
+    bytes: int  # of all its files
+
+
+def bundle(
+    run: Path,
+    name: str,
+    formats: Formats | None = None,
+    *,
+    evaluation: Path | None = None,
+    out: Path | None = None,
+) -> Bundle:
+    """Write a run's model, packed, with its card into `out / name`, by default where `anytime.load(name)` looks."""
+    formats = formats or Formats()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        raise UserError(f"{name!r} is no name for a model; use small letters, digits and hyphens, such as mnist")
+    origin = _origin(run)
+    model = load(run, "cpu")
+    tensors = packed(model.state_dict(), formats.choose)
+    found = storage.digest(unpacked(tensors))
+    measured = None if evaluation is None else _measured(evaluation, found, name)
+    folder = (out or shelf.FOLDER) / name
+    _write(folder, model, tensors, found)
+    contents = card.Contents(
+        hash=found,
+        bytes=(folder / WEIGHTS).stat().st_size,
+        formats=f"prior in {formats.prior}, autoencoder in {formats.autoencoder}",
+        parameters={part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")},
+    )
+    storage.write_whole(folder / card.FILE, card.card(name, origin, contents, measured).encode())
+    if load(folder, "cpu").hash != found:
+        raise RuntimeError(f"{folder} does not hold what was written there")
+    return Bundle(folder, found, shelf.weight(folder))
+
+
+def _origin(run: Path) -> card.Origin:
+    paths = Paths(run)
+    if not paths.environment.is_file():
+        raise UserError(f"{run} is no run's folder, which a model's card is written from; name one that `anytime train` made")
+    seconds: dict[str, float] = {}
+    for line in log.read(paths.metrics):
+        seconds[line["stage"]] = seconds.get(line["stage"], 0.0) + line["seconds"]
+    start = read_json(paths.environment)["starts"][-1]
+    return card.Origin(config=read_config(run), start=start, seconds=seconds, alarms=read_order(run).get("alarms", []))
+
+
+def _measured(path: Path, found: str, name: str) -> dict[str, Any]:
+    """An evaluation of these very weights."""
+    data = read_json(path)
+    theirs = data.get("environment", {}).get("model", "unknown")
+    if theirs != found:
+        raise UserError(
+            f"--evaluation {path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
+            f"evaluate the bundle itself: anytime evaluate {shelf.FOLDER.name}/{name}"
+        )
+    return data
+
+
+def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], found: str) -> None:
+    """The folder of a saved model, its weights packed; a table of the same weights stays."""
+    storage.write_tensors(folder / WEIGHTS, tensors, {"kind": KIND})
+    path = folder / table.FILE
+    if path.is_file() and read_json(path).get("model") != found:
+        path.unlink()
+    storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make a bundle and say what it weighs; status 2 for a mistake."""
+    parser = argparse.ArgumentParser(prog="python -m anytime.bundle", description="a run made small enough for the package")
+    parser.add_argument("run", type=Path, help="a finished run's folder")
+    parser.add_argument("name", help="what anytime.load will know it by")
+    parser.add_argument("--prior", choices=get_args(Format), default="int8", help="format of its matrices")
+    parser.add_argument("--autoencoder", choices=get_args(Format), default="bf16", help="format of its kernels")
+    parser.add_argument("--evaluation", type=Path, metavar="FILE", help="evaluation.json of the bundle, for its card")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to put the folder; by default into the package")
+    arguments = parser.parse_args(argv)
+    try:
+        formats = Formats(prior=arguments.prior, autoencoder=arguments.autoencoder)
+        made = bundle(arguments.run, arguments.name, formats, evaluation=arguments.evaluation, out=arguments.out)
+    except UserError as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return 2
+    whole = shelf.weight(made.folder.parent)
+    print(f"{made.folder}: {made.bytes / 1e6:.2f} MB; with its neighbours {whole / 1e6:.2f} of {shelf.LIMIT / 1e6:.0f} MB")
+    print(json.dumps({**asdict(made), "folder": str(made.folder)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""A model's card: what it was trained on and how, what it does by code length, its limits. Markdown, from files alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anytime.data.catalog import CATALOG
+from anytime.evaluation.quality import Row
+from anytime.training.recipes import RunConfig
+
+FILE = "README.md"
+UNMEASURED = "Not evaluated yet: there are no figures of this file."
+OWN_LICENCE = "The weights are under the package's licence, MIT."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A run, as its own files tell of it."""
+
+    config: RunConfig
+    start: Mapping[str, Any]
+    """The last start of its environment.json."""
+    seconds: Mapping[str, float]
+    """Of training, by stage."""
+    alarms: Sequence[str]
+    """What its order.json warns of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What is in the bundle."""
+
+    hash: str
+    bytes: int
+    """Of the weights' file."""
+    formats: str
+    parameters: Mapping[str, int]
+
+
+def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str, Any] | None) -> str:
+    """The whole file; `evaluation` is an evaluation.json of this very model."""
+    config, start = origin.config, origin.start
+    shape, length, size = config.model.autoencoder.shape, config.model.autoencoder.length, config.model.autoencoder.quantizer
+    minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in origin.seconds.items())
+    made = {
+        "data": f"{config.model.name}: {start['data']}",
+        "examples": f"{start['examples']:,}",
+        "recipe": f"{config.recipe}, scale {config.scale}, seed {config.seed}, {config.precision}",
+        "epochs": " + ".join(str(stage.epochs) for stage in (config.pretrain, config.ordered, config.prior)),
+        "command": f"`{portable(start['command'])}`",
+        "hardware": start["hardware"],
+        "minutes": minutes or "not known",
+        "versions": f"anytime {start['anytime']}, torch {start['torch']}, commit {start['commit']}, {start['date']}",
+    }
+    inside = {
+        "codes": f"{length} of {size.codebook_size}, the most important first",
+        "pictures": " × ".join(map(str, shape)),
+        "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
+        "prior": f"{contents.parameters['prior']:,} weights; {config.model.prior.summary}",
+        "file": f"{contents.bytes / 1e6:.2f} MB, {contents.formats}; expanded to float32 when loaded",
+        "hash": f"`{contents.hash}`",
+    }
+    parts = [
+        f"# {name}",
+        f"An ordered autoencoder with an autoregressive prior over its codes, trained on {config.model.name}. Any number of "
+        f"codes from 1 to {length} gives a complete picture: `anytime sample {name} --fraction 0.5`.",
+        "## What it is",
+        table(("", ""), inside.items()),
+        "## How it was made",
+        table(("", ""), made.items()),
+        "## Figures",
+        *(figures(evaluation) if evaluation is not None else [UNMEASURED]),
+        "## Limits",
+        bullets(limits(config, origin.alarms, evaluation)),
+        "## Licence",
+        f"{OWN_LICENCE} {data_licence(config.model.name)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def figures(evaluation: Mapping[str, Any]) -> list[str]:
+    """By code length, with how they were measured."""
+    rows, facts = evaluation["rows"], evaluation["environment"]
+    by_codes: dict[int, Row] = {}
+    for row in rows:
+        if "fraction" in row and row["series"] in WANTED:
+            own = {f"{row['series']} {key}": row[key] for key in WANTED[row["series"]] if row.get(key) is not None}
+            by_codes.setdefault(row["codes"], {"fraction": row["fraction"]}).update(own)
+    errors = {row["codes"]: row["error"] for row in rows if row["series"] == "error"}
+    columns = list(dict.fromkeys(key for row in by_codes.values() for key in row if key != "fraction"))
+    head = ["fraction", "codes", *(heading(column) for column in columns), "reconstruction error"]
+    body = [
+        [f"{row['fraction']:g}", str(codes), *(_number(row.get(column)) for column in columns), _number(errors.get(codes))]
+        for codes, row in sorted(by_codes.items())
+    ]
+    sampled = next(row for row in rows if row["series"] == "samples")
+    how = (
+        f"Measured from this file: {sampled['samples']:,} samples at temperature {sampled['temperature']:g} "
+        f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, {facts['engine']} engine, {facts['hardware']}, "
+        f"torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: `{portable(evaluation['command'])}`"
+    )
+    return [table(head, body), how]
+
+
+WANTED: dict[str, tuple[str, ...]] = {
+    "samples": ("fid", "frechet_random", "precision", "recall"),
+    "reconstructions": ("fid", "frechet_random"),
+    "recognised": ("sure", "recall_classifier"),
+    "speed": ("samples_per_second",),
+}
+"""Series of an evaluation and those of their numbers that a card shows."""
+NAMES = {
+    "samples fid": "FID",
+    "samples frechet_random": "frechet_random",
+    "samples precision": "precision",
+    "samples recall": "recall",
+    "reconstructions fid": "reconstruction FID",
+    "reconstructions frechet_random": "reconstruction frechet_random",
+    "recognised sure": "recognised above 0.9",
+    "recognised recall_classifier": "recall, classifier",
+    "speed samples_per_second": "samples / s",
+}
+
+
+def heading(column: str) -> str:
+    return NAMES[column]
+
+
+def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, Any] | None) -> list[str]:
+    """What it should not be taken for."""
+    side = config.model.autoencoder.shape[-1]
+    said = [
+        f"Pictures of {side} × {side} like those of {config.model.name}, and nothing else; it knows no classes or words.",
+        "What the training set has too much or too little of, samples have too.",
+        "The weights are rounded: codes differ from those of the run that they were made from.",
+    ]
+    if evaluation is not None:
+        sampled = [row for row in evaluation["rows"] if row["series"] == "samples" and "fid" in row]
+        if sampled and min(sampled, key=lambda row: float(row["fid"]))["codes"] != max(row["codes"] for row in sampled):
+            best = min(sampled, key=lambda row: float(row["fid"]))
+            said.append(f"Its FID is lowest at {best['codes']} codes; the codes after them add detail, not FID.")
+        said += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
+    return list(dict.fromkeys([*said, *(f"Order: {text}." for text in alarms)]))
+
+
+def data_licence(name: str) -> str:
+    """The terms of the data, where they are known."""
+    entry = CATALOG.get(name)
+    if entry is None or not entry.homepage:
+        return "Of the data's licence nothing is known."
+    return f"The data has its own ({entry.licence}): <{entry.homepage}>."
+
+
+def portable(command: str) -> str:
+    """A command without places of the machine that it was given on.
+
+    >>> portable("anytime train mnist --data /home/me/mnist --out=/tmp/run --seed 1")
+    'anytime train mnist --data PATH --out=PATH --seed 1'
+    """
+    return " ".join(_portable(word) for word in shlex.split(command))
+
+
+def _portable(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    place, before = (value, flag + equals) if equals and flag.startswith("-") else (word, "")
+    return before + ("PATH" if place.startswith(("/", "~")) else shlex.quote(place))
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    rule = "|".join("---" for _ in head)
+    return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if value >= 1 else f"{value:.4f}"

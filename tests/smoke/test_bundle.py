@@ -1,0 +1,152 @@
+"""From a run to a model of the package: packed, loaded by its name, evaluated, its card written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from anytime import shelf, storage
+from anytime.bundle import Formats, bundle, main
+from anytime.config import to_dict
+from anytime.evaluation import card
+from anytime.model import CONFIG, WEIGHTS, load
+from anytime.packing import KIND
+
+Here = Callable[..., Any]
+SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
+
+
+@pytest.fixture
+def desk(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a finished run, beside an empty shelf."""
+    monkeypatch.setattr(shelf, "FOLDER", tmp_path / "shelf")
+    (tmp_path / "desk").mkdir()
+    monkeypatch.chdir(tmp_path / "desk")
+    shutil.copytree(finished("best"), "run")
+    return tmp_path / "desk"
+
+
+def test_the_second_command_a_user_types(desk: Path, here: Here) -> None:
+    assert "which holds none yet" in here("sample", "mnist").sentence
+    assert main(["run", "mnist"]) == 0
+    outcome = here("sample", "mnist", "--within", "20ms", "--json")
+    assert outcome.status == 0, outcome.err
+    assert (desk / "samples.png").is_file()
+    assert json.loads(outcome.out.splitlines()[-1])["model"] == load("mnist").hash
+    assert "Known: mnist" in here("sample", "mnits").sentence
+    assert "did you mean 'mnist'?" in here("sample", "mnits").sentence
+    assert "mnist/README.md" in here("info", "mnist").out
+    assert here("reconstruct", "mnist", "samples.png").status == 0
+
+
+def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
+    """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
+    made = bundle(Path("run"), "little")
+    assert made.folder == shelf.FOLDER / "little"
+    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, card.FILE}
+    tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
+    assert facts == {"kind": KIND}
+    assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8
+    assert tensors["prior.blocks.0.up.bias"].dtype == torch.float32
+    assert tensors["autoencoder.encoder.0.weight"].dtype == torch.bfloat16
+    assert tensors["autoencoder.quantizer.codebook"].dtype == torch.float32
+    assert (made.folder / WEIGHTS).stat().st_size < 0.6 * Path("run/model", WEIGHTS).stat().st_size
+    whole, small = load("run"), load("little")
+    assert small.hash == made.hash == storage.digest(small.state_dict()) != whole.hash
+    assert small.config == whole.config
+    assert torch.equal(small.autoencoder.quantizer.codebook, whole.autoencoder.quantizer.codebook)
+    codes = torch.randint(126, (64, 16), generator=torch.Generator().manual_seed(0))
+    assert (small.decode(codes) - whole.decode(codes)).abs().max() < 0.02
+    with torch.no_grad():
+        drift = (small.prior(codes).log_softmax(-1) - whole.prior(codes).log_softmax(-1)).abs().max()
+    assert 0 < drift < 0.2
+
+
+def test_saved_again_it_is_the_same_model(desk: Path, tmp_path: Path) -> None:
+    made = bundle(Path("run"), "little")
+    again = load(load("little").save(tmp_path / "again"))
+    assert again.hash == made.hash
+    assert torch.equal(again.sample(3).codes, load("little").sample(3).codes)
+
+
+def test_formats(desk: Path, tmp_path: Path) -> None:
+    sizes = {}
+    for prior, autoencoder in (("fp32", "fp32"), ("bf16", "bf16"), ("int8", "int8")):
+        made = bundle(Path("run"), prior, Formats(prior=prior, autoencoder=autoencoder), out=tmp_path / "out")  # type: ignore[arg-type]
+        sizes[prior] = made.bytes
+        assert made.folder == tmp_path / "out" / prior
+    assert sizes["int8"] < sizes["bf16"] < sizes["fp32"]
+    assert load(tmp_path / "out" / "fp32").hash == load("run").hash
+    assert not shelf.FOLDER.exists()
+
+
+def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
+    made = bundle(Path("run"), "little")
+    page = (made.folder / card.FILE).read_text()
+    assert card.UNMEASURED in page
+    for words in ("recipe", "best, scale smoke", "6 + 6 + 6", "anytime train digits", "CC BY-SA 3.0", "MIT", made.hash):
+        assert words in page
+    assert str(desk.parent) not in page, "no place of this machine"
+    assert here("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
+    table = (made.folder / "quality.json").read_bytes()
+    again = bundle(Path("run"), "little", evaluation=Path("figures/evaluation.json"))
+    assert again.hash == made.hash
+    assert (made.folder / "quality.json").read_bytes() == table, "the table is of these weights, and stays"
+    assert load("little").code_count(quality=0.5) >= 1
+    page = (made.folder / card.FILE).read_text()
+    assert card.UNMEASURED not in page
+    assert "| 0.25 | 4 |" in page
+    assert "40 samples at temperature 1 (seed 0)" in page
+    assert str(desk.parent) not in page
+    other = bundle(Path("run"), "little", Formats(prior="bf16"))
+    assert other.hash != made.hash
+    assert not (made.folder / "quality.json").exists(), "the table was of other weights"
+
+
+def test_evaluating_by_name_leaves_the_package_alone(desk: Path, here: Here) -> None:
+    made = bundle(Path("run"), "little")
+    before = {path.name: path.read_bytes() for path in made.folder.iterdir()}
+    outcome = here("evaluate", "little", *SMOKE, "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out.splitlines()[-1])["out"] == "little-evaluation"
+    assert "little keeps the table that it came with" in outcome.out
+    assert {path.name: path.read_bytes() for path in made.folder.iterdir()} == before
+
+
+def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*words: str) -> str:
+        assert main(list(words)) == 2
+        said = capsys.readouterr()
+        assert said.err.startswith("bundle: ") and said.err.count("\n") == 1
+        return said.err
+
+    assert "no run's folder" in refused("run/model", "little")
+    assert "no run's folder" in refused("nowhere", "little")
+    assert "'Little One' is no name for a model" in refused("run", "Little One")
+    assert here("evaluate", "run", *SMOKE).status == 0
+    sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
+    assert "is of another model" in sentence and "evaluate the bundle itself" in sentence
+    assert not shelf.FOLDER.exists()
+
+
+def test_a_folder_that_was_tampered_with(desk: Path, here: Here) -> None:
+    made = bundle(Path("run"), "little")
+    other = bundle(Path("run"), "other", Formats(prior="bf16"))
+    weights = (made.folder / WEIGHTS).read_bytes()
+    (made.folder / WEIGHTS).write_bytes((other.folder / WEIGHTS).read_bytes())
+    assert f"{WEIGHTS} is not what its {CONFIG} names" in here("sample", "little").sentence
+    (made.folder / WEIGHTS).write_bytes(weights[:-3] + b"abc")
+    assert f"{WEIGHTS} was altered" in here("sample", "little").sentence
+    (made.folder / WEIGHTS).write_bytes(weights)
+    config = load("little").config
+    storage.write_json(
+        made.folder / CONFIG, {"hash": made.hash, **to_dict(replace(config, prior=replace(config.prior, layers=3)))}
+    )
+    assert f"does not fit its {CONFIG}" in here("sample", "little").sentence
