@@ -29,7 +29,7 @@ def test_an_evaluation(run: Path, here: Here) -> None:
     assert outcome.status == 0, outcome.err
     folder = run / "evaluation"
     curves = {"quality.png", "error.png", "bits.png", "speed.png"}
-    grids = {"samples.png", "reconstructions.png"}
+    grids = {"samples.png", "reconstructions.png", "neighbours.png"}
     assert {path.name for path in folder.iterdir()} == {"evaluation.json", "report.html"} | curves | grids
     *lines, last = outcome.out.splitlines()
     found = results.read(folder / "evaluation.json")
@@ -49,7 +49,7 @@ def test_an_evaluation(run: Path, here: Here) -> None:
     assert all(row["fid"] is None for row in kept["rows"]), "what the random network finds is no FID"
     assert [row["codes"] for row in kept["rows"] if row["milliseconds"] is not None] == [4, 16]
     page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 6
+    assert page.count("data:image/png;base64,") == 7
     assert "http" not in page
     for words in ("frechet_random", "recipe best", "no more than the 64 features", "bits a held-out code"):
         assert words in page
@@ -104,6 +104,35 @@ def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.
     whole, parts = (results.read(tmp_path / name / "evaluation.json").rows for name in ("whole", "parts"))
     assert [row for row in parts if row["series"] != "speed"] == [row for row in whole if row["series"] != "speed"]
     assert not (tmp_path / "parts" / "progress").exists()
+
+
+def test_a_classifier_judges_the_samples(run: Path, here: Here) -> None:
+    outcome = here("evaluate", run, *SMOKE, "--classifier", "--json")
+    assert outcome.status == 0, outcome.err
+    rows = json.loads(outcome.out.splitlines()[-1])["rows"]
+    (judge,) = (row for row in rows if row["series"] == "classifier")
+    assert (judge["examples"], judge["train"]) == (128, 512)
+    assert "its word is weak" in judge["warning"], "two epochs on 512 pictures"
+    seen = [row for row in rows if row["series"] == "recognised"]
+    assert [(row["fraction"], row["codes"], row["temperature"]) for row in seen] == [(0.25, 4, 1.0), (1.0, 16, 1.0)]
+    for row in seen:
+        assert 0 <= row["sure"] <= 1
+        assert len(row["shares"]) == 10
+        assert 0 <= row["recall_classifier"] <= 1
+        assert (row["samples"], row["reference"]) == (40, 128)
+        assert "fid" not in row
+    assert "frechet_classifier" in (run / "evaluation" / "report.html").read_text()
+    assert "classifier 8/8" in outcome.err
+    again = here("evaluate", run, *SMOKE, "--classifier", "--json")
+    assert "classifier 8/8" not in again.err, "it is kept in the cache"
+    assert [row for row in json.loads(again.out.splitlines()[-1])["rows"] if row["series"] == "recognised"] == seen
+
+
+def test_a_classifier_needs_labels(here: Here, tmp_path: Path) -> None:
+    assert here("train", "mnist", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+    sentence = here("evaluate", tmp_path / "run", *SMOKE, "--classifier").sentence
+    assert "--classifier" in sentence and "anytime data get mnist" in sentence
+    assert not (tmp_path / "run" / "evaluation").exists()
 
 
 def test_a_set_that_is_absent_is_replaced_by_strokes(here: Here, tmp_path: Path) -> None:

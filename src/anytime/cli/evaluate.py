@@ -15,6 +15,7 @@ from anytime.errors import UserError
 
 if TYPE_CHECKING:
     from anytime.data import Dataset
+    from anytime.data.labels import Labels
     from anytime.evaluation.assessment import Settings
     from anytime.experiments.results import Results
     from anytime.model import AnytimeModel
@@ -38,6 +39,8 @@ class Arguments(Common):
     """The data set to compare with; by default the one the model was trained on."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures."""
+    classifier: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also let a small classifier of the real pictures judge the samples, for mnist, fashion-mnist and digits."""
     scale: Literal["smoke", "full"] = "full"
     """smoke: seconds, with few samples and a random network in place of Inception, whose distance is not called FID."""
     seed: int = 0
@@ -66,14 +69,19 @@ def run(arguments: Arguments) -> dict[str, Any]:
     model = load(arguments.model, arguments.device)
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
+    labels = _labels(arguments, dataset) if arguments.classifier else None
     network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
-        rows = assess(model, dataset, network, settings, folder=folder / "progress", reporter=console)
+        rows = assess(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=console)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
-    pictures = {**summary.grids(model, dataset.held_out, settings.fractions, settings.seed), **summary.curves(rows)}
+    pictures = {
+        **summary.grids(model, dataset.held_out, settings.fractions, settings.seed),
+        **summary.copies(model, dataset.published_train, rows),
+        **summary.curves(rows),
+    }
     write_json(folder / NUMBERS, asdict(results))
     for name, content in pictures.items():
         write_whole(folder / f"{name}.png", content)
@@ -129,7 +137,8 @@ def _settings(arguments: Arguments) -> Settings:
         ) from None
     settings = Settings(fractions=fractions, seed=arguments.seed)
     if arguments.scale == "smoke":
-        settings = replace(settings, samples=SMOKE_SAMPLES, repeats=SMOKE_REPEATS)
+        judge = replace(settings.classifier, epochs=2)
+        settings = replace(settings, samples=SMOKE_SAMPLES, repeats=SMOKE_REPEATS, classifier=judge)
     return settings if arguments.samples is None else replace(settings, samples=arguments.samples)
 
 
@@ -141,6 +150,21 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     size = model.config.autoencoder.shape[-1] if find(name).shape is None else None
     dataset = find_dataset(name, arguments.data, size, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
+
+
+def _labels(arguments: Arguments, dataset: Dataset) -> Labels:
+    from anytime.data.labels import load_labels
+
+    if dataset.synthetic:
+        raise UserError(
+            f"--classifier learns from {dataset.name}'s labels, and it is not here; "
+            f"run `anytime data get {dataset.name}` or pass a copy with --data DIR"
+        )
+    labels = load_labels(dataset.name, data=arguments.data)
+    if arguments.scale == "smoke":
+        labels = labels.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4)
+    labels.check(dataset)
+    return labels
 
 
 def _schedule(model: str) -> str:
@@ -164,10 +188,10 @@ def _made(results: Results) -> dict[str, str]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from anytime.evaluation.summary import lines, notes
+    from anytime.evaluation.summary import lines, notes, recognised
 
-    head, body = lines(rows)
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    for line in [head, *body]:
-        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+    for head, body in [lines(rows), *recognised(rows)]:
+        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+        for line in [head, *body]:
+            print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
     print(*notes(rows), sep="\n")

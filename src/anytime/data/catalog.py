@@ -170,7 +170,7 @@ def load(name: str, *, data: Path | None = None, size: int | None = None, cache:
         raise UserError(f"--size does not apply to {name}, whose pictures are {_times(entry.shape)}: leave it out")
     cache = cache or cache_folder()
     side = entry.shape[-1] if entry.shape else DEFAULT if size is None else size
-    dataset = READERS[entry.reader](Request(name, _locate(entry, data, cache), side, cache))
+    dataset = READERS[entry.reader](Request(name, located(entry, data, cache), side, cache))
     if entry.shape is not None and dataset.shape != entry.shape:
         raise UserError(
             f"the pictures in {data} are {_times(dataset.shape)}, not {_times(entry.shape)} as {name}'s: correct --data"
@@ -182,7 +182,8 @@ def _times(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _locate(entry: Entry, data: Path | None, cache: Path) -> Path:
+def located(entry: Entry, data: Path | None, cache: Path) -> Path:
+    """The folder or file that holds the set: `data` where given, else embedded or in the cache, its checksums found right."""
     if data is not None:
         return _given(entry, data)
     if entry.embedded:

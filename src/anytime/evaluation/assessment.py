@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +11,14 @@ import torch
 
 from anytime.autoencoders.quantizer import codebook_use
 from anytime.data import Dataset
+from anytime.data.labels import Labels
+from anytime.data.loader import to_uint8
 from anytime.errors import UserError
+from anytime.evaluation.classifier import ClassifierConfig
 from anytime.evaluation.features import FeatureNetwork
+from anytime.evaluation.neighbours import nearest_pictures
 from anytime.evaluation.quality import Row, data_row, reconstruction_rows, reference, sample_rows
+from anytime.evaluation.recognition import recognition_rows
 from anytime.evaluation.speed import REPEATS, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -23,6 +28,7 @@ from anytime.training.order import bits_by_position, entropy_by_position, error_
 from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+COMPARED, NEIGHBOURS = 100, 3  # samples that are held against every training picture, and the nearest kept of each
 EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
 
 
@@ -37,6 +43,8 @@ class Settings:
     seed: int = 0
     repeats: int = REPEATS
     """Requests behind each speed, at most."""
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    """The judge of samples whose classes are known."""
 
     def __post_init__(self) -> None:
         if self.samples < 2:
@@ -68,12 +76,13 @@ def assess(
     network: FeatureNetwork,
     settings: Settings,
     *,
+    labels: Labels | None = None,
     folder: Path | None = None,
     cache: Path | None = None,
     reporter: Reporter | None = None,
 ) -> list[Row]:
     """All rows: `samples` and `reconstructions` by fraction, `held-out data`, `error` by code count, `bits` by position,
-    `codes`, and `speed` by fraction.
+    `codes`, `neighbours`, and `speed` by fraction; with `labels` what a classifier trained on them thinks of the samples.
 
     In `folder` is kept what a killed call goes on with when repeated, in `cache` what depends on the data alone.
     """
@@ -86,6 +95,12 @@ def assess(
     rows.append(data_row(x, real, network, cache, reporter))
     rows += error_rows(model, dataset, reporter)
     rows += code_rows(model, dataset)
+    if labels is not None:
+        rows += recognition_rows(
+            model, dataset, labels, fractions, settings.samples,
+            seed=settings.seed, config=settings.classifier, folder=folder, cache=cache, reporter=reporter,
+        )  # fmt: skip
+    rows.append(neighbour_row(model, dataset, settings.seed))
     rows += speed_rows(model, settings, reporter)
     return rows
 
@@ -148,6 +163,23 @@ def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
         ),
         {"series": "codes", **whole, **asdict(use), "examples": len(codes)},
     ]
+
+
+def neighbour_row(model: AnytimeModel, dataset: Dataset, seed: int) -> Row:
+    """Whether samples are copies: how far they are from the nearest training picture, beside held-out pictures' distance."""
+    train = dataset.published_train
+    x = to_uint8(model.sample(COMPARED, seed=seed).data)
+    near, far = (nearest_pictures(part, train, NEIGHBOURS, model.device) for part in (x, dataset.held_out[:COMPARED]))
+    return {
+        "series": "neighbours",
+        "seed": seed,
+        "samples": len(x),
+        "reference": len(train),
+        "distance": float(near.distance[:, 0].median()),
+        "held_out_distance": float(far.distance[:, 0].median()),
+        "least_distance": float(near.distance.min()),
+        "nearest": near.index.tolist(),
+    }
 
 
 def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> list[Row]:

@@ -99,8 +99,9 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
     sampled = next(row for row in rows if row["series"] == "samples")
     how = (
         f"Measured from this file: {sampled['samples']:,} samples at temperature {sampled['temperature']:g} "
-        f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, {facts['engine']} engine, {facts['hardware']}, "
-        f"torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: `{portable(evaluation['command'])}`"
+        f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, "
+        f"{facts['engine']} engine, {facts['hardware']}, torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: "
+        f"`{portable(evaluation['command'])}`"
     )
     return [table(head, body), how]
 
@@ -142,6 +143,12 @@ def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, An
         if sampled and min(sampled, key=lambda row: float(row["fid"]))["codes"] != max(row["codes"] for row in sampled):
             best = min(sampled, key=lambda row: float(row["fid"]))
             said.append(f"Its FID is lowest at {best['codes']} codes; the codes after them add detail, not FID.")
+        near = next((row for row in evaluation["rows"] if row["series"] == "neighbours"), None)
+        if near is not None:
+            said.append(
+                f"The training picture nearest to a sample is at {near['distance']:.3f} (median, root mean square of pixels in "
+                f"[0, 1]), that nearest to a held-out picture at {near['held_out_distance']:.3f}."
+            )
         said += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
     return list(dict.fromkeys([*said, *(f"Order: {text}." for text in alarms)]))
 

@@ -1,11 +1,11 @@
-"""Numbers beside FID that need the features themselves, not their moments alone: KID, precision and recall."""
+"""What needs the features or the pictures themselves, not their moments alone: KID, precision, recall, nearest neighbours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from anytime.randomness import derive, permutation
@@ -74,6 +74,27 @@ def _radii(members: Float[Tensor, "m features"], nearest: int) -> Float[Tensor, 
     rank = min(nearest, len(members) - 1) + 1  # the first is the member itself
     parts = [_squared_distances(part, members).kthvalue(rank, dim=1).values for part in members.split(BLOCK)]
     return torch.cat(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Of each picture, those of another set that look most like it."""
+
+    index: Tensor  # [n, count], the nearest first
+    distance: Tensor  # [n, count], root mean square of the pixels' differences, in [0, 1]
+
+
+def nearest_pictures(x: UInt8[Tensor, "n ..."], among: UInt8[Tensor, "m ..."], count: int, device: torch.device) -> Nearest:
+    """The `count` nearest of `among` to every picture, pixel by pixel, all of them looked at: what a copy would betray."""
+    points, count = x.flatten(1).to(device).double(), min(count, len(among))
+    best = torch.full((len(x), count), torch.inf, dtype=torch.float64, device=device)
+    index = torch.zeros(len(x), count, dtype=torch.long, device=device)
+    for start, part in zip(range(0, len(among), BLOCK), among.split(BLOCK), strict=True):
+        found = _squared_distances(points, part.flatten(1).to(device).double())
+        places = torch.arange(start, start + len(part), device=device).expand_as(found)
+        best, chosen = torch.cat([best, found], 1).topk(count, dim=1, largest=False)
+        index = torch.cat([index, places], 1).gather(1, chosen)
+    return Nearest(index.cpu(), (best / points.shape[1]).sqrt().cpu() / 255)
 
 
 def _squared_distances(a: Float[Tensor, "n features"], b: Float[Tensor, "m features"]) -> Float[Tensor, "n m"]:

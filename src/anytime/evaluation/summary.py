@@ -8,17 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.data.loader import to_float
 from anytime.data.pictures import labelled_rows, png_bytes
+from anytime.evaluation.classifier import SURE
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png, table
+from anytime.evaluation.neighbours import NEAREST
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.order import alarms
 
+PLACES = ("nearest", "second nearest", "third nearest")
 SHOWN = 16  # pictures in a row of a grid
 WORSE = 1.0  # points of FID that the longest samples may be worse than shorter ones
 CAPTIONS = {
@@ -27,6 +31,7 @@ CAPTIONS = {
     "bits": "Bits of each held-out code under the prior; dashed: what a prior that knows nothing needs.",
     "speed": "Samples a second by number of codes, and the decoder's share of the time.",
     "samples": "The same samples from fewer and more of their codes.",
+    "neighbours": "Samples, and of all training pictures those that look most like each, pixel by pixel: whether it copies.",
     "reconstructions": "Held-out pictures and their reconstructions from fewer and more of their codes.",
 }
 
@@ -50,6 +55,15 @@ def grids(
         "reconstructions": labelled_rows([("data", pixels), *zip(labels, rows[1], strict=True)]),
     }
     return {name: png_bytes(sheet) for name, sheet in sheets.items()}
+
+
+def copies(model: AnytimeModel, train: UInt8[Tensor, "n channel height width"], rows: Sequence[Row]) -> dict[str, bytes]:
+    """A PNG file: samples, and below each the training pictures that look most like it."""
+    (row,) = _of(rows, "neighbours")
+    x = model.sample(row["samples"], seed=row["seed"]).data[:SHOWN].cpu()
+    index = torch.tensor(row["nearest"])[:SHOWN]
+    below = [(name, to_float(train[index[:, place]])) for place, name in zip(range(index.shape[1]), PLACES, strict=False)]
+    return {"neighbours": png_bytes(labelled_rows([("samples", x), *below]))}
 
 
 def curves(rows: Sequence[Row]) -> dict[str, bytes]:
@@ -146,10 +160,43 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
+def recognised(rows: Sequence[Row]) -> list[tuple[list[str], list[list[str]]]]:
+    """A second table where a classifier was asked: samples by fraction, real pictures last. None where it was not."""
+    asked = [*_of(rows, "recognised"), *_of(rows, "recognised data")]
+    if not asked:
+        return []
+    head = ["fraction", "codes", "recognised", "rarest class", "commonest", "precision", "recall", "frechet_classifier"]
+    body = [
+        [
+            f"{row['fraction']:g}" if "fraction" in row else "data",
+            str(row.get("codes", "")),
+            f"{row['sure']:.3f}",
+            f"{min(row['shares']):.3f}",
+            f"{max(row['shares']):.3f}",
+            f"{row['precision_classifier']:.3f}",
+            f"{row['recall_classifier']:.3f}",
+            f"{row['frechet_classifier']:.2f}",
+        ]
+        for row in asked
+    ]
+    return [(head, body)]
+
+
+def _judge(rows: Sequence[Row]) -> list[str]:
+    """What the second table was made with."""
+    return [
+        f"Recognised: above {SURE} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out pictures "
+        f"right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) on its "
+        f"features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
+        for row, own in zip(_of(rows, "classifier"), _of(rows, "recognised"), strict=False)
+    ]
+
+
 def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
     (data,), (codes,), sampled = _of(rows, "held-out data"), _of(rows, "codes"), _of(rows, "samples")
+    (near,) = _of(rows, "neighbours")
     errors, entropy = [row["error"] for row in _of(rows, "error")], [row["entropy"] for row in _of(rows, "bits")]
     first = sampled[0]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
@@ -159,6 +206,9 @@ def notes(rows: Sequence[Row]) -> list[str]:
         f"{data['samples']:,} held-out pictures themselves: {name} {data[name]:.2f}.",
         f"{codes['bits_per_code']:.3f} bits a held-out code, {codes['bits']:.1f} an example; "
         f"{codes['used']} of {codes['codebook_size']} codebook entries used, perplexity {codes['perplexity']:.0f}.",
+        *_judge(rows),
+        f"The training picture nearest to a sample is {near['distance']:.3f} away, that nearest to a held-out picture "
+        f"{near['held_out_distance']:.3f} (medians of {near['samples']}, root mean square of pixels in [0, 1]).",
         *(f"Warning, {text}." for text in [*warnings, *alarms(errors, entropy), *_worse(sampled, name)]),
     ]
 
@@ -182,6 +232,7 @@ def report(title: str, rows: Sequence[Row], pictures: Mapping[str, bytes], facts
         title,
         [
             table(*lines(rows)),
+            *(table(head, body) for head, body in recognised(rows)),
             *(f"<p>{html.escape(note)}</p>" for note in notes(rows)),
             *missing,
             *(picture("png", content, CAPTIONS[name]) for name, content in pictures.items()),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from anytime import data
 from anytime.data.loader import to_float
@@ -39,7 +41,7 @@ def of(rows: list[Row], series: str) -> list[Row]:
 def test_every_series_is_there(rows: list[Row]) -> None:
     counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
     assert counts == {
-        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "speed": 5,
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "speed": 5,
     }  # fmt: skip
     for series in ("samples", "reconstructions", "speed"):
         assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)
@@ -69,6 +71,19 @@ def test_codes(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> No
     assert 0.5 * math.log2(16) < whole["bits_per_code"] < 2 * math.log2(16), "the prior is not trained"
     assert whole["used"] == len(tiny.encode(to_float(dataset.held_out)).unique())
     assert whole["used"] + whole["dead"] == whole["codebook_size"] == 16
+
+
+def test_samples_are_held_against_every_training_picture(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    (row,) = of(rows, "neighbours")
+    assert (row["samples"], row["reference"], row["seed"]) == (100, 160, 2)
+    x, train = tiny.sample(100, seed=2).uint8().flatten(1) / 255, to_float(dataset.published_train).flatten(1)
+    distances = torch.cdist(x, train, compute_mode="donot_use_mm_for_euclid_dist") / 28
+    assert row["distance"] == pytest.approx(float(distances.amin(1).median()), rel=1e-4)
+    assert row["least_distance"] == pytest.approx(float(distances.min()), rel=1e-4)
+    assert len(row["nearest"]) == 100
+    sheet = summary.copies(tiny, dataset.published_train, rows)["neighbours"]
+    with Image.open(io.BytesIO(sheet)) as image:
+        assert image.height > 4 * 28, "samples and three rows below them"
 
 
 def test_speed(rows: list[Row]) -> None:

@@ -66,3 +66,20 @@ def test_blocks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_two_points_are_enough() -> None:
     assert coverage(normal(2), normal(2)) == neighbours.Coverage(1.0, 1.0)
     assert kernel_distance(normal(3), normal(2)).subset == 2
+
+
+def test_the_nearest_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are found at distance 0, wherever they lie; the rest as an exact search finds them."""
+    monkeypatch.setattr(neighbours, "BLOCK", 7)
+    generator = torch.Generator().manual_seed(0)
+    among = torch.randint(256, (40, 3, 4, 4), dtype=torch.uint8, generator=generator)
+    x = torch.cat([among[[33, 2]], torch.randint(256, (5, 3, 4, 4), dtype=torch.uint8, generator=generator)])
+    found = neighbours.nearest_pictures(x, among, 3, torch.device("cpu"))
+    assert found.index[:2, 0].tolist() == [33, 2]
+    assert found.distance[:2, 0].tolist() == [0.0, 0.0]
+    apart = (x[:, None].double() - among[None].double()).flatten(2).square().mean(2).sqrt() / 255
+    expected = apart.topk(3, dim=1, largest=False)
+    torch.testing.assert_close(found.distance, expected.values)
+    assert torch.equal(found.index, expected.indices)
+    few = neighbours.nearest_pictures(x, among[:2], 3, torch.device("cpu"))
+    assert few.index.shape == (7, 2)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anytime.data import load
+from anytime.data.digits import embedded
+from anytime.data.idx import to_idx
+from anytime.data.labels import load_labels
+from anytime.errors import UserError
+
+
+def test_labels_stand_beside_their_pictures() -> None:
+    """The split is that of the pictures: every picture has the label that it has in the file."""
+    dataset, labels, whole = load("digits"), load_labels("digits"), embedded()
+    labels.check(dataset)
+    known = {picture.tobytes(): int(label) for picture, label in zip(whole.train, whole.train_labels, strict=True)}
+    for x, own in ((dataset.train, labels.train), (dataset.validation, labels.validation)):
+        assert [known[picture.numpy().tobytes()] for picture in x[::7, 0]] == own[::7].tolist()
+    assert labels.test.tolist() == whole.test_labels.tolist()
+    assert torch.bincount(labels.test).tolist() == [200] * 10
+
+
+def test_labels_of_idx_files(mnist: Path) -> None:
+    dataset, labels = load("mnist", data=mnist), load_labels("mnist", data=mnist)
+    labels.check(dataset)
+    assert labels.test.tolist() == [index % 10 for index in range(30)]
+    part = labels.subset(20, 5)
+    part.check(dataset.subset(20, 5))
+    with pytest.raises(UserError, match="30 labels do not fit the 130 pictures of mnist"):
+        part.check(dataset)
+
+
+def test_what_cannot_be_had(mnist: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="labels of cifar10 are not read here; those of digits, fashion-mnist, mnist are"):
+        load_labels("cifar10")
+    with pytest.raises(UserError, match="not downloaded"):
+        load_labels("mnist", cache=tmp_path / "nothing")
+    (mnist / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(to_idx(np.full(30, 77, np.uint8))))
+    with pytest.raises(UserError, match="labels of mnist go beyond 9"):
+        load_labels("mnist", data=mnist)
+    (mnist / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(UserError, match="lacks t10k-labels-idx1-ubyte"):
+        load_labels("mnist", data=mnist)
