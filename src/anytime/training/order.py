@@ -112,7 +112,8 @@ def alarms(errors: Sequence[float], entropy: Sequence[float]) -> list[str]:
         said.append(f"codes {first}-{length} bring no gain: error {before:.5f} without them, {errors[-1]:.5f} with them")
     silent = [place for place, bits in enumerate(entropy, start=1) if bits < SILENT]
     if silent:
-        said.append(f"codes {_ranges(silent)} hardly ever change: below {SILENT} bits")
+        which = f"codes {_ranges(silent)} hardly ever change" if len(silent) > 1 else f"code {silent[0]} hardly ever changes"
+        said.append(f"{which}: below {SILENT} bits")
     return said
 
 

@@ -120,6 +120,7 @@ def test_alarms_are_sentences() -> None:
         "codes 3-5 bring no gain: error 0.20000 without them, 0.20000 with them",
         "codes 2, 4-5 hardly ever change: below 0.05 bits",
     ]
+    assert alarms([1.0, 0.5, 0.2], [3.0, 0.0]) == ["code 2 hardly ever changes: below 0.05 bits"]
 
 
 def test_what_a_stage_decides(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
