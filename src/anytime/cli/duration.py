@@ -12,8 +12,8 @@ UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
 def seconds(text: str, flag: str) -> float:
     """`50ms`, `2s` or plain seconds.
 
-    >>> seconds("50ms", "--within"), seconds("2s", "--within"), seconds("0.5", "--within")
-    (0.05, 2.0, 0.5)
+    >>> seconds("50ms", "--within"), seconds("1.5s", "--within"), seconds("0.5", "--within")
+    (0.05, 1.5, 0.5)
     """
     match = re.fullmatch(r"\s*([+-]?[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in UNITS:
