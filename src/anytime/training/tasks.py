@@ -112,8 +112,9 @@ class AutoencoderTask:
         return x, self.keep_at(step, len(x))
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        self._last = objective(*inputs)
-        return self._last.losses
+        out: AutoencoderOutput = objective(*inputs)
+        self._last = out._replace(losses=out.losses.detach())  # whoever held on to the gradients' graph would bind its stream
+        return out.losses
 
     def keep_at(self, step: int, rows: int) -> Int[Tensor, " rows"]:
         """`keep` of this rank's rows, numbered over the global batch: it does not matter how many ranks share it."""
