@@ -31,6 +31,10 @@ class Arguments(Common):
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     layout: Literal["channel", "spatial"] | None = None
     """One code per channel of the feature map (paper, best), or one per place of it."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Another number of channel-wise codes, networks and prior otherwise equal."""
+    prior: Literal["transformer", "lstm", "pixelcnn"] | None = None
+    """Another kind of prior: an LSTM with the Transformer's number of weights, or a PixelCNN with the codes on a square."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures."""
     share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
@@ -81,10 +85,15 @@ def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> Run
     from anytime.autoencoders.truncation import parse
     from anytime.config import override
     from anytime.training.recipes import recipe, scaled, with_layout, with_truncation
+    from anytime.training.variants import with_length, with_prior
 
     config = recipe(arguments.name, arguments.recipe, dataset.shape)
     if arguments.layout is not None:
         config = with_layout(config, arguments.layout)
+    if arguments.length is not None:
+        config = with_length(config, arguments.length)
+    if arguments.prior is not None:
+        config = with_prior(config, arguments.prior)
     config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
         config = with_truncation(config, parse(arguments.truncation))

@@ -12,6 +12,7 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.errors import UserError
 from anytime.model import ModelConfig
 from anytime.priors import PriorConfig
+from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
@@ -19,6 +20,7 @@ from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, Autoenco
 Recipe = Literal["paper", "best", "original"]
 Scale = Literal["smoke", "short", "full"]
 Shape = tuple[int, int, int]
+SMOKE_EXAMPLES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +172,7 @@ def _smoke(config: RunConfig) -> RunConfig:
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
         prior=replace(config.prior, epochs=2, batch=32),
-        examples=256,
+        examples=SMOKE_EXAMPLES,
         checkpoint_seconds=0.0,
         sample_grids=1,
     )
@@ -182,6 +184,8 @@ def _smoke_prior(prior: PriorConfig) -> PriorConfig:
             return replace(prior, layers=2, width=32, hidden=64, heads=2)
         case PixelCNNConfig():
             return replace(prior, layers=3, width=16, head=32)
+        case LSTMConfig():
+            return replace(prior, layers=2, width=32)
 
 
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:

@@ -22,7 +22,7 @@ from anytime.training import distributed, log, samples
 from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
-from anytime.training.recipes import RunConfig
+from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig
 from anytime.training.step import Compute
 from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
 
@@ -44,6 +44,7 @@ def train(
     """
     if dataset.shape != config.model.autoencoder.shape:
         raise UserError(f"the data has shape {dataset.shape}, the model takes {config.model.autoencoder.shape}")
+    dataset = used(dataset, config)
     if share is not None and not Paths(folder).config.exists():  # refused before the folder is bound to this config
         shared_stages(share, config)
     with distributed.process_group(device or torch.device("cpu")) as own:
@@ -60,7 +61,6 @@ class Run:
         self, config: RunConfig, dataset: Dataset, folder: Path, device: torch.device, reporter: Reporter, command: str
     ) -> None:
         self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
-        dataset = used(dataset, config)
         self.train, self.validation = (resident(part, device) for part in (dataset.train, dataset.validation))
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
@@ -169,5 +169,12 @@ def resident(examples: UInt8[Tensor, "n ..."], device: torch.device) -> UInt8[Te
 
 
 def used(dataset: Dataset, config: RunConfig) -> Dataset:
-    """The part of the data that a run works with."""
-    return dataset if config.examples is None else dataset.subset(config.examples, max(64, config.examples // 10))
+    """The part of the data that a run works with; less than was asked for is refused, for smoke's own few it is enough."""
+    wanted, there = config.examples, len(dataset.train)
+    if wanted is None:
+        return dataset
+    if wanted > there and not (config.scale == "smoke" and wanted <= SMOKE_EXAMPLES):
+        raise UserError(
+            f"examples = {wanted:,} is more than the {there:,} of {dataset.name}'s training part; set examples=null for all"
+        )
+    return dataset.subset(wanted, max(64, wanted // 10))

@@ -1,0 +1,56 @@
+"""The appendix's models go through the same loop and the same commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Here = Callable[..., Any]
+
+
+def losses(run: Path, stage: str) -> list[float]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["train"]["loss"] for line in lines if line["stage"] == stage]
+
+
+@pytest.mark.parametrize(("kind", "summary"), [("lstm", "LSTM: 2 layers"), ("pixelcnn", "PixelCNN on 9 × 9: 3 layers")])
+def test_another_prior_on_the_same_codes(kind: str, summary: str, here: Here, tmp_path: Path) -> None:
+    """70 codes on 9 × 9 leave eleven places empty; the loss is on the 70."""
+    run = tmp_path / "run"
+    words = ("train", "cifar10", "--scale", "smoke", "--set", "prior.rate=0.01", "--out", run)
+    assert here(*words, "--prior", kind).status == 0
+    first, second = losses(run, "prior")
+    assert second < first, "the prior learns"
+    facts = json.loads(here("info", run, "--check", "--json").out.splitlines()[-1])
+    assert facts["length"] == 70
+    assert facts["prior"].startswith(summary)
+    assert all(facts["check"].values())
+    assert "model.prior." in here(*words).sentence, "another prior is another run"
+
+
+def test_a_geometric_law(here: Here, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert here("train", "cifar10", "--scale", "smoke", "--truncation", "geometric:0.03", "--out", run).status == 0
+    assert json.loads((run / "config.json").read_text())["ordered"]["truncation"] == {"kind": "geometric", "p": 0.03}
+    assert len(losses(run, "ordered")) == 2
+
+
+def test_a_tailored_model(here: Here, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", "cifar10", "--scale", "smoke", "--truncation", "full", "--out", run)
+    assert here(*words, "--length", 14).status == 0
+    facts = json.loads(here("info", run, "--check", "--json").out.splitlines()[-1])
+    assert facts["length"] == 14
+    assert all(facts["check"].values())
+    sentence = here(*words[:-1], tmp_path / "other", "--share", run).sentence
+    assert "model.autoencoder.length = 14, not 70" in sentence
+
+
+def test_a_subset_of_the_data(here: Here, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert here("train", "cifar10", "--scale", "smoke", "--set", "examples=100", "--out", run).status == 0
+    assert json.loads((run / "environment.json").read_text())["starts"][-1]["examples"] == 100
