@@ -309,7 +309,10 @@ def load(
         folder = folder / "model"
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
-    config = from_dict(ModelConfig, read_json(folder / CONFIG), str(folder / CONFIG))
+    data = read_json(folder / CONFIG)
+    if data.get("kind") == "vae":
+        raise UserError(f"{folder} is a VAE, which has latents and no codes to sample; train a model with codes for that")
+    config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, _, found = storage.read_tensors(folder / WEIGHTS)
     model = AnytimeModel(config)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,32 @@ def test_a_subset_of_the_data(here: Here, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert here("train", "cifar10", "--scale", "smoke", "--set", "examples=100", "--out", run).status == 0
     assert json.loads((run / "environment.json").read_text())["starts"][-1]["examples"] == 100
+
+
+def test_a_vae_through_the_same_loop(here: Here, tmp_path: Path) -> None:
+    """Ordered and standard share their first stage; a run that lost its end gets it back to the byte."""
+    run, other = tmp_path / "run", tmp_path / "other"
+    words = ("train", "cifar10", "--recipe", "vae", "--scale", "smoke")
+    done = here(*words, "--out", run, "--json")
+    assert done.status == 0
+    assert len(json.loads(done.out.splitlines()[-1])["error_by_codes"]) == 71
+    for stage in ("pretrain", "ordered"):
+        first, second = losses(run, stage)
+        assert second < first, "the VAE learns"
+    assert not losses(run, "prior")
+
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(run / "model")
+    max((run / "checkpoints").glob("step-*.safetensors")).unlink()
+    assert "resuming the ordered stage at step 15 of 16" in here(*words, "--out", run).err
+    assert (run / "model" / "model.safetensors").read_bytes() == weights
+    assert "finished already" in here(*words, "--out", run).err
+
+    assert here(*words, "--truncation", "full", "--share", run, "--out", other).status == 0
+    assert losses(other, "pretrain") == losses(run, "pretrain")
+    assert losses(other, "ordered") != losses(run, "ordered")
+    assert "pretrain.epochs = 2, not 3" in here(*words, "--set", "pretrain.epochs=3", "--out", run).sentence
+    assert "recipe = vae" in here("train", "cifar10", "--scale", "smoke", "--out", run).sentence
+
+    for verb in (("sample", run, "--out", tmp_path / "x.png"), ("info", run), ("evaluate", run, "--scale", "smoke")):
+        assert "is a VAE, which has latents and no codes" in here(*verb).sentence

@@ -53,6 +53,11 @@ class RunConfig:
         if self.examples is not None and self.examples < 1:
             raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
 
+    @property
+    def shape(self) -> Shape:
+        """(channel, height, width) of the data."""
+        return self.model.autoencoder.shape
+
 
 def _vq(shape: Shape, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:
     """The paper's networks: 4-wide stride-2 convolutions, one per width, then a 3-wide one; channel-wise codes."""
