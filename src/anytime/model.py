@@ -33,6 +33,7 @@ from anytime.sampling.session import Progress, Session, read_session
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
+CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
 DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
 
 
@@ -310,8 +311,8 @@ def load(
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
     data = read_json(folder / CONFIG)
-    if data.get("kind") == "vae":
-        raise UserError(f"{folder} is a VAE, which has latents and no codes to sample; train a model with codes for that")
+    if (kind := data.get("kind")) in CONTINUOUS:
+        raise UserError(f"{folder} is {CONTINUOUS[kind]} and no codes to sample; train a model with codes for that")
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, _, found = storage.read_tensors(folder / WEIGHTS)
     model = AnytimeModel(config)

@@ -170,11 +170,7 @@ class PriorTask:
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
-        trained = list(self.module.parameters())
-        decay = self.stage.weight_decay
-        return torch.optim.AdamW(
-            trained, betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, **for_device(trained[0], self.rate(0))
-        )
+        return adamw(self.module, self.stage, self.rate(0))
 
     def rate(self, step: int) -> float:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
@@ -197,6 +193,12 @@ class PriorTask:
             codes = self.validation[rows].long()
             total += self.objective(codes).double() * len(codes)
         return {"loss": float(collective.total(total)) / len(self.validation)}
+
+
+def adamw(module: nn.Module, stage: PriorStage, rate: float) -> torch.optim.Optimizer:
+    """The prior's optimiser; without weight decay it is Adam."""
+    trained, decay = list(module.parameters()), stage.weight_decay
+    return torch.optim.AdamW(trained, betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, **for_device(trained[0], rate))
 
 
 def for_device(parameter: Tensor, rate: float) -> dict[str, Any]:
