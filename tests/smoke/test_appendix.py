@@ -32,6 +32,11 @@ def test_another_prior_on_the_same_codes(kind: str, summary: str, here: Here, tm
     assert all(facts["check"].values())
     assert "model.prior." in here(*words).sentence, "another prior is another run"
 
+    other = tmp_path / "other"
+    assert here(*words[:-1], other, "--share", run).status == 0
+    assert losses(other, "ordered") == losses(run, "ordered"), "the codes are the same"
+    assert losses(other, "prior") != losses(run, "prior")
+
 
 def test_a_geometric_law(here: Here, tmp_path: Path) -> None:
     run = tmp_path / "run"
