@@ -18,29 +18,36 @@ def losses(run: Path, stage: str) -> list[float]:
     return [line["train"]["loss"] for line in lines if line["stage"] == stage]
 
 
-@pytest.mark.parametrize(("kind", "summary"), [("lstm", "LSTM: 2 layers"), ("pixelcnn", "PixelCNN on 9 × 9: 3 layers")])
-def test_another_prior_on_the_same_codes(kind: str, summary: str, here: Here, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "length", "summary"),
+    [("mnist", "lstm", 16, "LSTM: 2 layers"), ("cifar10", "pixelcnn", 70, "PixelCNN on 9 × 9: 3 layers")],
+)
+def test_another_prior(name: str, kind: str, length: int, summary: str, here: Here, tmp_path: Path) -> None:
     """70 codes on 9 × 9 leave eleven places empty; the loss is on the 70."""
     run = tmp_path / "run"
-    words = ("train", "cifar10", "--scale", "smoke", "--set", "prior.rate=0.01", "--out", run)
+    words = ("train", name, "--scale", "smoke", "--set", "prior.rate=0.01", "--out", run)
     assert here(*words, "--prior", kind).status == 0
     first, second = losses(run, "prior")
     assert second < first, "the prior learns"
     facts = json.loads(here("info", run, "--check", "--json").out.splitlines()[-1])
-    assert facts["length"] == 70
+    assert facts["length"] == length
     assert facts["prior"].startswith(summary)
     assert all(facts["check"].values())
     assert "model.prior." in here(*words).sentence, "another prior is another run"
 
-    other = tmp_path / "other"
-    assert here(*words[:-1], other, "--share", run).status == 0
-    assert losses(other, "ordered") == losses(run, "ordered"), "the codes are the same"
+
+def test_priors_on_the_same_codes(here: Here, tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    words = ("train", "mnist", "--scale", "smoke")
+    assert here(*words, "--out", run).status == 0
+    assert here(*words, "--prior", "lstm", "--share", run, "--out", other).status == 0
+    assert losses(other, "ordered") == losses(run, "ordered")
     assert losses(other, "prior") != losses(run, "prior")
 
 
 def test_a_geometric_law(here: Here, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert here("train", "cifar10", "--scale", "smoke", "--truncation", "geometric:0.03", "--out", run).status == 0
+    assert here("train", "mnist", "--scale", "smoke", "--truncation", "geometric:0.03", "--out", run).status == 0
     assert json.loads((run / "config.json").read_text())["ordered"]["truncation"] == {"kind": "geometric", "p": 0.03}
     assert len(losses(run, "ordered")) == 2
 
@@ -58,7 +65,7 @@ def test_a_tailored_model(here: Here, tmp_path: Path) -> None:
 
 def test_a_subset_of_the_data(here: Here, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert here("train", "cifar10", "--scale", "smoke", "--set", "examples=100", "--out", run).status == 0
+    assert here("train", "mnist", "--scale", "smoke", "--set", "examples=100", "--out", run).status == 0
     assert json.loads((run / "environment.json").read_text())["starts"][-1]["examples"] == 100
 
 
