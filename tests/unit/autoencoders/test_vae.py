@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -103,7 +104,7 @@ def test_it_has_no_codes_to_sample(vae: VAE, tmp_path: Path) -> None:
 
 def test_folders_that_hold_no_vae(tiny: AnytimeModel, vae: VAE, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no VAE but a model with codes"):
-        load_vae(tiny.save(tmp_path / "codes"))
+        load_vae(copy.deepcopy(tiny).save(tmp_path / "codes"))
     with pytest.raises(UserError, match=r"is no VAE: it holds no model\.safetensors"):
         load_vae(tmp_path)
     folder = vae.save(tmp_path / "vae")

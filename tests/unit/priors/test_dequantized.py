@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_saved_and_loaded_is_the_same(space: Space, pictures: Tensor, tmp_path: 
 
 def test_folders_that_hold_none(tiny: AnytimeModel, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no density model"):
-        load_density(tiny.save(tmp_path))
+        load_density(copy.deepcopy(tiny).save(tmp_path))
 
 
 def test_a_length_that_does_not_fit_the_data() -> None:
