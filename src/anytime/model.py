@@ -33,6 +33,7 @@ from anytime.sampling.session import Progress, Session, read_session
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
+CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
 DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
 
 
@@ -311,7 +312,10 @@ def load(
         folder = folder / "model"
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
-    config = from_dict(ModelConfig, read_json(folder / CONFIG), str(folder / CONFIG))
+    data = read_json(folder / CONFIG)
+    if (kind := data.get("kind")) in CONTINUOUS:
+        raise UserError(f"{folder} is {CONTINUOUS[kind]} and no codes to sample; train a model with codes for that")
+    config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, _, found = storage.read_tensors(folder / WEIGHTS)
     model = AnytimeModel(config)
     try:

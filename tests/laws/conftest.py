@@ -13,6 +13,7 @@ from anytime import priors
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.model import AnytimeModel, _tiny
+from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 
@@ -55,6 +56,7 @@ def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
 MODELS = {
     "transformer": _tiny(),
     "pixelcnn": replace(_tiny(), prior=PixelCNNConfig(length=8, codebook_size=16, side=3, layers=3, width=12, head=24)),
+    "lstm": replace(_tiny(), prior=LSTMConfig(length=8, codebook_size=16, layers=2, width=24)),
 }
 
 
@@ -63,6 +65,9 @@ def lively(prior: priors.Network) -> priors.Network:
     if isinstance(prior, priors.PixelCNN):
         with torch.no_grad():
             prior.head[-1].weight.mul_(8)
+    if isinstance(prior, priors.LSTM):
+        with torch.no_grad():
+            prior.tokens.weight.mul_(8)
     return prior.eval()
 
 
@@ -80,6 +85,7 @@ def model(request: pytest.FixtureRequest) -> AnytimeModel:
 PRIORS = {  # wide enough that batches of different sizes may round differently
     "transformer": TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4),
     "pixelcnn": PixelCNNConfig(length=12, codebook_size=40, side=4, layers=4, width=32, head=64),
+    "lstm": LSTMConfig(length=12, codebook_size=40, layers=3, width=64),
     "pixelcnn-with-room": PixelCNNConfig(length=12, codebook_size=40, side=5, layers=4, width=32, head=64),
 }
 

@@ -113,3 +113,10 @@ def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> i
     for kernel, stride in zip(kernels, strides, strict=True):
         size = (size + 2 * PADDING - kernel) // stride + 1
     return size
+
+
+def picture_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Height (or width) of the picture that the decoder makes of a feature map of that height."""
+    for kernel, stride in zip(kernels[::-1], strides[::-1], strict=True):
+        size = (size - 1) * stride - 2 * PADDING + kernel
+    return size

@@ -64,9 +64,7 @@ class AutoencoderConfig:
     @property
     def decoded_size(self) -> tuple[int, int]:
         """Height and width of what the decoder makes of the feature map."""
-        height, width = self.places
-        for kernel, stride in zip(self.kernels[::-1], self.strides[::-1], strict=True):
-            height, width = ((s - 1) * stride - 2 * image.PADDING + kernel for s in (height, width))
+        height, width = (image.picture_size(s, self.kernels, self.strides) for s in self.places)
         return height, width
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from anytime.autoencoders.vae import VAE
 from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
-from anytime.evaluation.reconstruction import error_by_codes
+from anytime.evaluation.reconstruction import error_by_codes, vae_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.storage import write_json, write_whole
 from anytime.training import log
@@ -50,6 +51,15 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
     write_json(paths["errors"], facts)
     write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
     return Report(paths, errors)
+
+
+def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
+    """A VAE's errors by number of groups, from its mean code; it draws no samples to show."""
+    errors = vae_error_by_codes(vae, dataset.held_out[:EXAMPLES], range(vae.length + 1))
+    path = folder / "errors.json"
+    facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
+    write_json(path, facts)
+    return Report({"errors": path}, errors)
 
 
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:

@@ -21,6 +21,7 @@ from anytime.config import from_dict, read_json, to_dict
 from anytime.data import Dataset
 from anytime.errors import UserError
 from anytime.training import distributed
+from anytime.training.plan import Settings
 from anytime.training.recipes import RunConfig
 
 
@@ -61,7 +62,7 @@ class Paths:
 
 
 @contextmanager
-def locked(folder: Path, config: RunConfig) -> Iterator[None]:
+def locked(folder: Path, config: Settings) -> Iterator[None]:
     """Hold the run's folder against a second process, with its config written or checked."""
     if not distributed.is_main():
         distributed.barrier()
@@ -84,20 +85,20 @@ def locked(folder: Path, config: RunConfig) -> Iterator[None]:
         yield
 
 
-def _agree(path: Path, config: RunConfig) -> None:
+def _agree(path: Path, config: Settings) -> None:
     """Write the config of a new run; refuse one that differs from what is there, naming the key."""
     if not path.exists():
         storage.write_json(path, to_dict(config))
         return
     theirs = read_json(path)
     with suppress(UserError):  # what an older version left out has its default; an edited file is told by its difference
-        theirs = to_dict(from_dict(RunConfig, theirs))
+        theirs = to_dict(from_dict(type(config), theirs))
     refuse_difference(theirs, to_dict(config), f"{path.parent} holds a run")
 
 
 def refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
     there, here = _flat(theirs), _flat(ours)
-    for key in sorted(there.keys() | here.keys()):
+    for key in sorted(there.keys() | here.keys(), key=lambda key: (key != "recipe", key)):  # another recipe says it all
         if (old := there.get(key)) != (new := here.get(key)):
             raise UserError(f"{what} with {key} = {old}, not {new}; choose another folder")
 
@@ -108,13 +109,14 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}.{name}" if prefix else name).items()}
 
 
-def shared_stages(other: Path, config: RunConfig) -> int:
+def shared_stages(other: Path, config: Settings) -> int:
     """How many leading stages of the autoencoder `other` has done just as this run would do them; at least one, or an error."""
     if not Paths(other).config.is_file():
         raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
-    theirs, ours = to_dict(read_config(other)), to_dict(config)
-    for whole in (theirs, ours):
-        whole["model"] = {"autoencoder": whole["model"]["autoencoder"]}
+    path = Paths(other).config
+    theirs, ours = to_dict(from_dict(type(config), read_json(path), str(path))), to_dict(config)
+    for whole in (theirs, ours):  # a VAE's model is its autoencoder
+        whole["model"] = {"autoencoder": whole["model"].get("autoencoder", whole["model"])}
     common = ("seed", "examples", "precision", "compile", "model")
     first, second = ({key: ours[key] for key in (*common, *stages)} for stages in (("pretrain",), ("pretrain", "ordered")))
     refuse_difference({key: theirs[key] for key in first}, first, f"--share {other} was trained")

@@ -12,6 +12,7 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.errors import UserError
 from anytime.model import ModelConfig
 from anytime.priors import PriorConfig
+from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage
@@ -19,6 +20,7 @@ from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, Autoenco
 Recipe = Literal["paper", "best", "original"]
 Scale = Literal["smoke", "short", "full"]
 Shape = tuple[int, int, int]
+SMOKE_EXAMPLES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,11 @@ class RunConfig:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
         if self.examples is not None and self.examples < 1:
             raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
+
+    @property
+    def shape(self) -> Shape:
+        """(channel, height, width) of the data."""
+        return self.model.autoencoder.shape
 
 
 def _vq(shape: Shape, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:
@@ -177,7 +184,7 @@ def _smoke(config: RunConfig) -> RunConfig:
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
         prior=replace(config.prior, epochs=2, batch=32),
-        examples=256,
+        examples=SMOKE_EXAMPLES,
         checkpoint_seconds=0.0,
         sample_grids=1,
     )
@@ -189,6 +196,8 @@ def _smoke_prior(prior: PriorConfig) -> PriorConfig:
             return replace(prior, layers=2, width=32, hidden=64, heads=2)
         case PixelCNNConfig():
             return replace(prior, layers=3, width=16, head=32)
+        case LSTMConfig():
+            return replace(prior, layers=2, width=32)
 
 
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:

@@ -28,6 +28,21 @@ class AutoencoderStage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VAEStage:
+    """One stage of a VAE: as the autoencoder's, on the evidence bound."""
+
+    epochs: int
+    truncation: Truncation
+    """The law of `keep`, drawn per sample."""
+    batch: int = 128
+    """Examples per step, over all ranks."""
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_schedule(self.epochs, self.batch, self.rate)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PriorStage:
     """The prior: AdamW, a linear warm-up, then a rate that falls or stays."""
 

@@ -120,9 +120,7 @@ class AutoencoderTask:
         """`keep` of this rank's rows, numbered over the global batch: it does not matter how many ranks share it."""
         epoch, within = divmod(step, self.steps_per_epoch)
         if self._keeps is None or self._keeps[0] != epoch:  # an epoch at a time: a hash per step would cost more than the step
-            steps = torch.arange(self.steps_per_epoch, dtype=torch.int32, device=self.device)[:, None]
-            row = torch.arange(rows, dtype=torch.int32, device=self.device) + rows * collective.rank()
-            uniforms = randomness.uniform(self.seed, epoch, steps, row)
+            uniforms = uniforms_of_epoch(self.seed, epoch, self.steps_per_epoch, rows, self.device)
             self._keeps = epoch, draw_keep(self.stage.truncation, self.module.length, uniforms)
         return self._keeps[1][within]
 
@@ -173,11 +171,7 @@ class PriorTask:
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
-        trained = list(self.module.parameters())
-        decay = self.stage.weight_decay
-        return torch.optim.AdamW(
-            trained, betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, **for_device(trained[0], self.rate(0))
-        )
+        return adamw(self.module, self.stage, self.rate(0))
 
     def rate(self, step: int) -> float:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
@@ -202,11 +196,28 @@ class PriorTask:
         return {"loss": float(collective.total(total)) / len(self.validation)}
 
 
+def adamw(module: nn.Module, stage: PriorStage, rate: float) -> torch.optim.Optimizer:
+    """The prior's optimiser; without weight decay it is Adam."""
+    trained, decay = list(module.parameters()), stage.weight_decay
+    return torch.optim.AdamW(trained, betas=(0.9, 0.98), eps=1e-6, weight_decay=decay, **for_device(trained[0], rate))
+
+
 def for_device(parameter: Tensor, rate: float) -> dict[str, Any]:
     """Options of an optimiser: on a GPU one fused kernel that reads its rate from a tensor, so that a graph can hold it."""
     if not parameter.is_cuda:
         return {"lr": rate}
     return {"lr": torch.tensor(rate, device=parameter.device), "fused": True, "capturable": True}
+
+
+def uniforms_of_epoch(seed: int, epoch: int, steps: int, rows: int, device: torch.device) -> Float[Tensor, "steps rows"]:
+    """A number for each of this rank's rows of every step, addressed by the row of the global batch."""
+    step = torch.arange(steps, dtype=torch.int32, device=device)[:, None]
+    return randomness.uniform(seed, epoch, step, global_rows(rows, device))
+
+
+def global_rows(rows: int, device: torch.device) -> Int[Tensor, " rows"]:
+    """The numbers of this rank's rows in the global batch."""
+    return torch.arange(rows, dtype=torch.int32, device=device) + rows * collective.rank()
 
 
 def validation_keeps(law: Truncation, length: int, count: int) -> Int[Tensor, " count"]:

@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from anytime.autoencoders import pca
+from anytime.autoencoders.vae import VAE
 from anytime.data.loader import to_float
 from anytime.evaluation import reconstruction
-from anytime.evaluation.reconstruction import error_by_codes, gains, pca_error_by_codes
+from anytime.evaluation.reconstruction import error_by_codes, gains, pca_error_by_codes, vae_error_by_codes
 from anytime.model import AnytimeModel
+from anytime.training.vae_run import vae
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,21 @@ def test_errors_of_principal_components(x: torch.Tensor) -> None:
     assert found[10] == pytest.approx(0, abs=1e-12), "ten directions span eleven pictures about their mean"
     pixels = to_float(x).flatten(1).double()
     assert found[0] == pytest.approx(float((pixels - pixels.mean(0)).square().mean()), rel=1e-5)
+
+
+@torch.no_grad()
+def test_errors_of_a_vae_are_those_of_its_mean_code(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, pixels = VAE(vae("digits", (1, 28, 28), "smoke").model).eval(), to_float(x)
+    monkeypatch.setattr(reconstruction, "BATCH", 4)
+    latents = model.posterior(pixels).mean
+    expected = []
+    for count in (0, 3, 16):
+        cut = latents.clone()
+        cut[:, count:] = 0
+        expected.append(float((model.decode_latents(cut) - pixels).double().square().mean()))
+    assert vae_error_by_codes(model, x, [0, 3, 16]) == pytest.approx(expected, rel=1e-5)
+    assert len(set(expected)) == 3
 
 
 def test_gains_add_up() -> None:
