@@ -56,17 +56,18 @@ class Arguments(Common):
     seed: int = 0
     """Same seed, same codes."""
     out: Path = Path("samples.png")
-    """.png a grid, .gif the samples sharpening code by code, .npz arrays, a folder one file each."""
+    """.png a grid, .gif the samples sharpening code by code, .npz arrays, .wav sound, a folder one file each."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_writable, write_sample
+    from anytime.cli.output import check_kind, check_writable, write_sample
     from anytime.model import load
 
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
+    check_kind(arguments.out, model)
     _ = model.engine  # what cannot be is said before any work
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

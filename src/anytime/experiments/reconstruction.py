@@ -34,7 +34,7 @@ def compute(dataset: Dataset, runs: Mapping[str, Path], device: torch.device, co
         rows += _rows(name, load(folder, device), x, read_config(folder).seed)
     length = load(next(iter(runs.values())), device).length
     counts = [code_count(length, fraction=f) for f in FRACTIONS]
-    errors = pca_error_by_codes(pca.fit(dataset.train.to(device), length), x, counts)
+    errors = pca_error_by_codes(pca.fit(dataset.pictures.to(device), length), x, counts)
     rows += [
         {"series": "pca", "fraction": f, "codes": k, "error": e} for f, k, e in zip(FRACTIONS, counts, errors, strict=True)
     ]

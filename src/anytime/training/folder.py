@@ -19,6 +19,7 @@ import torch
 from anytime import __version__, collective, storage
 from anytime.config import from_dict, read_json, to_dict
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.training import distributed
 from anytime.training.recipes import RunConfig
@@ -127,7 +128,9 @@ def record(path: Path, device: torch.device, dataset: Dataset, command: str) -> 
     """Add this start to environment.json: versions, hardware, commit, command and data; other data than before is refused."""
     starts = read_json(path)["starts"] if path.exists() else []
     # A few examples tell sets apart; hashing all of them would cost seconds.
-    few = storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
+    train = dataset.train[::997]
+    some = train.tiles() if isinstance(train, Recordings) else train.clone()
+    few = storage.digest({"train": some, "validation": dataset.validation[::97].clone()})
     if starts and starts[-1]["data_digest"] != few:
         raise UserError(
             f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another --out"
