@@ -36,7 +36,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.sampling.budget import code_count
 
     if not arguments.files:
-        raise UserError("reconstruct needs at least one file after the model")
+        raise UserError("reconstruct needs at least one picture or sound after the model")
     check_writable(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
     for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):

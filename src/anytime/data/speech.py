@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -28,13 +29,17 @@ _VCTK = ("wav48_silence_trimmed", "wav48")  # the better one first; neither: the
 
 def read_audiomnist(request: Request) -> Dataset:
     """AudioMNIST: data/NN/D_NN_R.wav, the same without data/, or zip files of such folders."""
-    where = request.where
+    return _read(request, "AudioMNIST", *_digit_sounds(request.where))
+
+
+def _digit_sounds(where: Path) -> tuple[list[Sound], list[str]]:
+    """The sounds and their speakers."""
     zips = sorted(path for path in where.glob("*.zip") if "audiomnist" in path.name.lower()) if where.is_dir() else []
     found = [sound for place in zips or [where] for sound in find_sounds(place)]
     sounds = [sound for sound in found if _DIGIT.fullmatch(PurePosixPath(sound.name).name)]
     if not sounds:
         raise UserError(f"{where} holds no NN/D_NN_R.wav: point --data at AudioMNIST's folder or its zip files")
-    return _read(request, "AudioMNIST", sounds, [_digit(sound.name)[2] for sound in sounds])
+    return sounds, [_digit(sound.name)[2] for sound in sounds]
 
 
 def digit_of(name: str) -> int:
@@ -106,25 +111,50 @@ def read_sound_folder(request: Request, sounds: list[Sound]) -> Dataset:
 
 
 def _read(request: Request, title: str, sounds: list[Sound], speakers: list[str], said: str = "") -> Dataset:
-    voices = sorted(set(speakers))
-    if len(voices) < 2:
-        raise UserError(
-            f"{request.where} holds one speaker only, {voices[0]}: validation needs a voice of its own, add another"
-        )
+    voices = parts(sorted(set(speakers)), request.where)
     library = read_sounds(sounds, request.cache)
-    of = dict(zip((sound.name for sound in sounds), speakers, strict=True))
-    held = parts(voices)
-    train, validation, test = (
-        library.recordings.only([row for row, name in enumerate(library.recordings.names) if of[name] in part]) for part in held
-    )
-    split = f"{len(voices)} voices, of which {', '.join(held[1])} for validation"
-    split += f" and {', '.join(held[2])} for test" if held[2] else ", none for test"
+    train, validation, test = _by_voice(library.recordings, sounds, speakers, voices)
+    split = f"{len(set(speakers))} voices, of which {', '.join(voices[1])} for validation"
+    split += f" and {', '.join(voices[2])} for test" if voices[2] else ", none for test"
     source = f"{_described(title, library)}; {split}{said}"
-    return Dataset(request.name, train, fixed(validation), fixed(test) if held[2] else None, source)
+    return Dataset(request.name, train, fixed(validation), fixed(test) if voices[2] else None, source)
 
 
-def parts(voices: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def _by_voice(
+    recordings: Recordings, sounds: list[Sound], speakers: list[str], voices: Sequence[list[str]]
+) -> list[Recordings]:
+    of = dict(zip((sound.name for sound in sounds), speakers, strict=True))
+    return [recordings.only([row for row, name in enumerate(recordings.names) if of[name] in part]) for part in voices]
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Digits as they are spoken, one crop a recording, and which they are."""
+
+    x: Tensor  # int16, [n, 1, crop]
+    digits: Tensor  # [n]
+
+
+def read_spoken_digits(where: Path, cache: Path) -> tuple[Spoken, Spoken, Spoken]:
+    """AudioMNIST with its labels: the voices of training, of validation and of test, as `read_audiomnist` parts them."""
+    sounds, speakers = _digit_sounds(where)
+    recordings = read_sounds(sounds, cache).recordings
+    train, validation, test = (
+        _spoken(part) for part in _by_voice(recordings, sounds, speakers, parts(sorted(set(speakers)), where))
+    )
+    return train, validation, test
+
+
+def _spoken(recordings: Recordings) -> Spoken:
+    middle = torch.full((len(recordings),), 0.5)
+    x = recordings.crops(torch.arange(len(recordings)), middle)
+    return Spoken(x, torch.tensor([digit_of(name) for name in recordings.names], dtype=torch.long))
+
+
+def parts(voices: Sequence[str], where: Path) -> tuple[list[str], list[str], list[str]]:
     """Voices for training, validation and test: a tenth each for the last two, drawn by seed 0; few voices leave no test."""
+    if len(voices) < 2:
+        raise UserError(f"{where} holds one speaker only, {voices[0]}: add another, as validation needs a voice of its own")
     tenth = len(voices) // 10
     order = [voices[i] for i in permutation(len(voices), 0).tolist()]
     count = max(1, tenth)
