@@ -145,7 +145,7 @@ def test_the_priors_optimizer_and_rate(tiny: AnytimeModel) -> None:
 
 
 def test_the_padding_of_sounds_is_masked_or_learned_as_silence() -> None:
-    dataset = synthetic_sounds("tones", count=8)
+    dataset = synthetic_sounds("tones", count=64)
     config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
     torch.manual_seed(0)
     model = VQVAE(config).eval()
