@@ -20,8 +20,8 @@ Refused = Callable[..., str]
     ("words", "named"),
     [
         ("trian digits", ["'trian'", "did you mean 'train'?"]),
-        ("paint", ["'paint'", "Known: data, evaluate"]),
-        ("--verbose", ["'--verbose'", "Known: data"]),
+        ("paint", ["'paint'", "Known: bench, data, evaluate"]),
+        ("--verbose", ["'--verbose'", "Known: bench, data"]),
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
