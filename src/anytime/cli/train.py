@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba, or folder with --data."""
+    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba; with --data vctk, audiomnist or folder."""
     recipe: Literal["paper", "best", "original"] | None = None
     """The paper's recipe, our best, or the original VQ-VAE with a PixelCNN; by default best for digits, paper for the rest."""
     truncation: Annotated[str | None, tyro.conf.arg(metavar="LAW")] = None
@@ -32,7 +32,7 @@ class Arguments(Common):
     layout: Literal["channel", "spatial"] | None = None
     """One code per channel of the feature map (paper, best), or one per place of it."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """A local copy of the set in its published format, or the folder of pictures."""
+    """A local copy of the set in its published format, or the folder of pictures or sounds."""
     share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -62,6 +62,8 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
+        if console is not None and dataset.is_sound and not dataset.synthetic:
+            console.say(dataset.source)  # how it was cut, scaled, padded and split, and what is missing
         model = train(config, dataset, folder, device, console, typed_command(), arguments.share)
         if not alone_or_first:
             return None

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime import collective, randomness, storage
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, load
 from anytime.training import checkpoint as checkpoints
@@ -28,6 +29,7 @@ from anytime.training.step import Compute
 from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
 
 STAGES = ("pretrain", "ordered", "prior")
+Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
 
 
 def train(
@@ -74,7 +76,7 @@ class Run:
         self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
         self.pause = pause
         dataset = used(dataset, config)
-        self.train, self.validation = (resident(part, device) for part in (dataset.train, dataset.validation))
+        self.train, self.validation = resident(dataset.train, device), resident(dataset.validation, device)
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
         if self.main:
@@ -173,7 +175,7 @@ class Run:
         self.last_checkpoint = time.monotonic()
 
 
-def resident(examples: UInt8[Tensor, "n ..."], device: torch.device) -> UInt8[Tensor, "n ..."]:
+def resident(examples: Part, device: torch.device) -> Part:
     """The examples on the device where they fit beside the training, else as they are: batches then travel one by one."""
     if device.type == "cuda" and examples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return examples
