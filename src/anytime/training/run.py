@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anytime import collective, randomness, storage
 from anytime.data import Dataset
+from anytime.data.loader import views
 from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, load
 from anytime.training import checkpoint as checkpoints
-from anytime.training import distributed, log, samples
+from anytime.training import distributed, judges, log, samples
+from anytime.training.adversarial import Change, Examples, TuneTask
 from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
@@ -28,7 +31,8 @@ from anytime.training.recipes import RunConfig
 from anytime.training.step import Compute
 from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
 
-STAGES = ("pretrain", "ordered", "prior")
+STAGES = ("pretrain", "ordered", "tune", "prior")
+"""Of which `tune` is there only where a recipe has it."""
 Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
 
 
@@ -74,6 +78,7 @@ class Run:
         pause: Pause = NEVER,
     ) -> None:
         self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
+        self.stages = tuple(stage for stage in STAGES if getattr(config, stage) is not None)
         self.pause = pause
         dataset = used(dataset, config)
         self.train, self.validation = resident(dataset.train, device), resident(dataset.validation, device)
@@ -94,13 +99,13 @@ class Run:
         start = self._latest()
         if start is None and share is not None:
             start = self._shared(share)
-        first = 0 if start is None else STAGES.index(start.position.stage)
+        first = 0 if start is None else self.stages.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
             self.model.load_state_dict(start.model)
         if self.main:
             self.metrics = Metrics(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
-        for index in range(first, len(STAGES)):
+        for index in range(first, len(self.stages)):
             self._stage(index, start if index == first else None)
         self.model.eval()
         if self.main:
@@ -115,7 +120,7 @@ class Run:
 
     def _shared(self, other: Path) -> checkpoints.Checkpoint:
         """A start behind the stages that another run has done already, with its log of them."""
-        stages = STAGES[: shared_stages(other, self.config)]
+        stages = self.stages[: shared_stages(other, self.config)]
         results = [storage.read_tensors(Paths(other).after(stage))[0] for stage in stages]
         self.model.autoencoder.load_state_dict(results[-1])
         lines = [line for line in log.read(Paths(other).metrics) if line["stage"] in stages]
@@ -125,15 +130,17 @@ class Run:
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.after(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
-        position = checkpoints.Position(STAGES[len(stages)], 0, done, len(content), None)
+        position = checkpoints.Position(self.stages[len(stages)], 0, done, len(content), None)
         return checkpoints.Checkpoint(position, self.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
-        seed = randomness.derive(self.config.seed, STAGES[index])
-        task = self._task(index, seed)
+        name = self.stages[index]
+        seed = randomness.derive(self.config.seed, name)
+        task = self._task(name, seed)
         state = StageState()
         if start is not None:
-            state = StageState(start.position.step, start.position.best_loss, start.best, start.optimizer, start.running)
+            at = start.position
+            state = StageState(at.step, at.best_loss, start.best, start.optimizer, start.others, start.running)
         steps = task.epochs * task.steps_per_epoch
         self.reporter.stage(task.name, state.step, steps)
         hooks = Hooks(
@@ -145,18 +152,41 @@ class Run:
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps
-        if self.main and index + 1 < len(STAGES):
+        if self.main and index + 1 < len(self.stages):
             storage.write_tensors(self.paths.after(task.name), self.model.autoencoder.state_dict())
-            self._save(STAGES[index + 1], StageState())
+            self._save(self.stages[index + 1], StageState())
 
-    def _task(self, index: int, seed: int) -> Task:
-        autoencoder = self.model.autoencoder
-        if index < 2:
-            stage = (self.config.pretrain, self.config.ordered)[index]
-            return AutoencoderTask(STAGES[index], stage, autoencoder, self.train, self.validation, seed)
+    def _task(self, name: str, seed: int) -> Task:
+        config, autoencoder = self.config, self.model.autoencoder
+        if name in ("pretrain", "ordered"):
+            stage = config.pretrain if name == "pretrain" else config.ordered
+            return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
         self.reporter.say(f"encoding {len(self.train):,} examples")
-        train, validation = (samples.encoded(autoencoder, part) for part in (self.train, self.validation))
-        return PriorTask(self.config.prior, self.model.prior, train, validation, seed)
+        validation = samples.encoded(autoencoder, self.validation)
+        if name == "prior":
+            versions = self._versions(config.prior.views, config.prior.speed, seed)
+            train = torch.cat([samples.encoded(autoencoder, x) for x in versions])
+            return PriorTask(config.prior, self.model.prior, train, validation, seed)
+        assert config.tune is not None
+        x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
+        examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed)
+
+    def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
+        """The training examples; of recordings their crops, several times over at other places and speeds."""
+        if isinstance(self.train, Recordings):
+            yield from (views(self.train, seed, number, speed) for number in range(count))
+        else:
+            yield self.train
+
+    def _judge(self, width: int, seed: int) -> tuple[nn.Module, Change]:
+        """What the decoder is tuned against, and how all that it sees is changed."""
+        shape = self.config.model.autoencoder.shape
+        with torch.random.fork_rng():
+            torch.manual_seed(randomness.derive(seed, "judge"))
+            if self.model.is_sound:
+                return judges.SoundJudge(width), judges.unmoved
+            return judges.PictureJudge(width, shape[0], shape[1]), judges.moved_pictures
 
     def _epoch(self, task: Task, epoch: int, step: int, train: Numbers, validation: Numbers, seconds: float) -> None:
         self.reporter.progress(step, train | {f"validation {k}": v for k, v in validation.items()})
@@ -170,7 +200,8 @@ class Run:
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        whole = checkpoints.Checkpoint(position, self.model.state_dict(), state.best, state.optimizer, state.running)
+        parts = state.best, state.optimizer, state.running, state.others
+        whole = checkpoints.Checkpoint(position, self.model.state_dict(), *parts)
         checkpoints.write(self.paths.checkpoints, whole)
         self.last_checkpoint = time.monotonic()
 
