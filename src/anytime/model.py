@@ -85,7 +85,7 @@ class AnytimeModel(nn.Module):
     @property
     def is_sound(self) -> bool:
         """Whether it makes waveforms, [n, 1, time] in [-1, 1], rather than pictures."""
-        return self.config.autoencoder.network == "audio"
+        return self.config.autoencoder.is_sound
 
     @property
     def device(self) -> torch.device:

@@ -18,7 +18,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     """Waveform to feature map; `channels` runs from the waveform's to the map's."""
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in zip(pairwise(channels), kernels, strides, strict=True):
-        layers += [_initialised(nn.Conv1d(i, o, kernel, stride, _padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
+        layers += [initialised(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -31,7 +31,7 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     back, start = channels[::-1], places * strides[-1]
     return nn.Sequential(
         nn.Flatten(),
-        _initialised(nn.Linear(back[0] * places, back[1] * start)),
+        initialised(nn.Linear(back[0] * places, back[1] * start)),
         nn.Unflatten(1, (back[1], start)),
         nn.ReLU(),
         *_upsampling(back[1:], kernels[-2::-1], strides[-2::-1]),
@@ -43,12 +43,17 @@ def _upsampling(channels: list[int], kernels: tuple[int, ...], strides: tuple[in
     for index, ((i, o), kernel, stride) in enumerate(zip(pairwise(channels), kernels, strides, strict=True)):
         if index:
             yield nn.ReLU()
-        padding = _padding(kernel, stride)
-        extra = stride + 2 * padding - kernel  # so that the length is exactly `stride` times as long
-        yield _initialised(nn.ConvTranspose1d(i, o, kernel, stride, padding, output_padding=extra))
+        yield upsampling(i, o, kernel, stride)
 
 
-def _padding(kernel: int, stride: int) -> int:
+def upsampling(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
+    """A transposed convolution that makes the length exactly `stride` times as long."""
+    around = padding(kernel, stride)
+    extra = stride + 2 * around - kernel
+    return initialised(nn.ConvTranspose1d(inputs, outputs, kernel, stride, around, output_padding=extra))
+
+
+def padding(kernel: int, stride: int) -> int:
     """What makes the length exactly a `stride`-th."""
     return (kernel - stride + 1) // 2
 
@@ -56,11 +61,11 @@ def _padding(kernel: int, stride: int) -> int:
 def map_size(time: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Places of the feature map for a waveform of that many samples."""
     for kernel, stride in zip(kernels, strides, strict=True):
-        time = (time + 2 * _padding(kernel, stride) - kernel) // stride + 1
+        time = (time + 2 * padding(kernel, stride) - kernel) // stride + 1
     return time
 
 
-def _initialised(layer: nn.Module) -> nn.Module:
+def initialised(layer: nn.Module) -> nn.Module:
     assert isinstance(layer, nn.Conv1d | nn.ConvTranspose1d | nn.Linear)
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:

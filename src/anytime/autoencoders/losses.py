@@ -45,17 +45,19 @@ def vq_losses(
     keep: Int[Tensor, " batch"],
     reduction: Reduction = "sum",
     mask: Float[Tensor, "batch ..."] | None = None,
+    error: float = 1.0,
 ) -> Losses:
     """The bracket of Eq. 6 at i = keep; with keep = length it is Eq. 5. Truncation masks all three terms alike.
 
-    Where `mask` is 0 there is padding, which is no data: it counts neither in the error nor in the size of x.
+    Where `mask` is 0 there is padding, which is no data: it counts neither in the error nor in the size of x. `error` weighs
+    the reconstruction in the total.
     """
     size = x[0].numel() if mask is None else mask.flatten(1).sum(1).clamp(min=1)
     reconstruction = squared_error(x, x_hat, mask) / size
     length, dim = quantized.latents.shape[1:]
     quantization = (quantized.loss * kept(keep, length)).sum(1)
     quantization = quantization / (size if reduction == "sum" else keep * dim)
-    return Losses(reconstruction + quantization, reconstruction, quantization)
+    return Losses(error * reconstruction + quantization, reconstruction, quantization)
 
 
 def exact_ordered_losses(model: VQVAE, x: Float[Tensor, "batch channel *place"], reduction: Reduction = "sum") -> Losses:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.autoencoders import audio, image
+from anytime.autoencoders import audio, image, residual_audio
 from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
 from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
@@ -35,9 +35,10 @@ class AutoencoderConfig:
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
     blocks: int = 0
-    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none."""
-    network: Literal["image", "audio"] = "image"
-    """Convolutions over height and width, or over time with WaveGAN's decoder."""
+    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none.
+    Of the residual audio network, behind every convolution but the last."""
+    network: Literal["image", "audio", "residual-audio"] = "image"
+    """Convolutions over height and width; over time with WaveGAN's decoder; over time with residual blocks."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != (3 if self.network == "image" else 2):
@@ -46,8 +47,10 @@ class AutoencoderConfig:
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
         if self.blocks < 0:
             raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
-        if self.network == "audio" and (self.blocks or any(k < s for k, s in zip(self.kernels, self.strides, strict=True))):
-            raise UserError("autoencoder: the audio network has no blocks, and no kernels narrower than their strides")
+        if self.network == "audio" and self.blocks:
+            raise UserError("autoencoder: the audio network has no blocks; residual-audio has")
+        if self.is_sound and any(k < s for k, s in zip(self.kernels, self.strides, strict=True)):
+            raise UserError("autoencoder: the audio networks have no kernels narrower than their strides")
         if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
             raise UserError(
                 f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
@@ -59,6 +62,11 @@ class AutoencoderConfig:
             )
 
     @property
+    def is_sound(self) -> bool:
+        """Whether the data are waveforms rather than pictures."""
+        return self.network != "image"
+
+    @property
     def channels(self) -> int:
         """Channels of the feature map."""
         return self.length if self.layout == "channel" else self.dim
@@ -66,13 +74,13 @@ class AutoencoderConfig:
     @property
     def places(self) -> tuple[int, ...]:
         """Height and width of the feature map; of sound, its length."""
-        size = audio.map_size if self.network == "audio" else image.map_size
+        size = audio.map_size if self.is_sound else image.map_size
         return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
     def decoded_size(self) -> tuple[int, ...]:
         """Height and width (or length) of what the decoder makes of the feature map."""
-        if self.network == "audio":
+        if self.is_sound:
             return (self.places[0] * math.prod(self.strides),)
         height, width = (image.picture_size(s, self.kernels, self.strides) for s in self.places)
         return height, width
@@ -94,7 +102,8 @@ class VQVAE(nn.Module):
         if config.network == "audio":
             self.encoder, self.decoder = audio.encoder(*layers), audio.decoder(*layers, config.places[0])
         else:
-            self.encoder, self.decoder = image.encoder(*layers, config.blocks), image.decoder(*layers, config.blocks)
+            build = image if config.network == "image" else residual_audio
+            self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int16, UInt8
+from jaxtyping import Float, Int16, Int64, UInt8
 from torch import Tensor
 
 from anytime.data.recordings import Recordings
@@ -17,6 +17,14 @@ _STROKES = 3
 
 Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
 """Pictures as bytes, or sounds as 16-bit numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which digit is spoken: in every training recording, and in every crop that numbers are reported on."""
+
+    train: Int64[Tensor, " train"]
+    held_out: Int64[Tensor, " held_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class Dataset:
     synthetic: bool = False
     drawn: bool = False
     """whether the validation part was drawn from the training pictures that the set publishes"""
+    labels: Labels | None = None
+    """of spoken digits; no model sees them, a recogniser does"""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,11 +67,13 @@ class Dataset:
         return self.validation if self.test is None else self.test
 
     @property
-    def published_train(self) -> UInt8[Tensor, "n channel height width"]:
+    def published_train(self) -> Examples:
         """The training set as published, which distances are measured to: drawn validation pictures are part of it.
 
-        Not where they are what numbers are reported on, for want of a test part.
+        Not where they are what numbers are reported on, for want of a test part. Of recordings, their crops end to end.
         """
+        if isinstance(self.train, Recordings):
+            return self.train.tiles()
         return torch.cat([self.pictures, self.validation]) if self.drawn and self.test is not None else self.pictures
 
     def subset(self, train: int, validation: int) -> Dataset:
@@ -69,7 +81,10 @@ class Dataset:
         parts = self.train[:train], self.validation[:validation]
         test = None if self.test is None else self.test[:validation]
         source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
-        return replace(self, train=parts[0], validation=parts[1], test=test, source=source)
+        labels = None
+        if self.labels is not None:
+            labels = Labels(self.labels.train[:train], self.labels.held_out[:validation])
+        return replace(self, train=parts[0], validation=parts[1], test=test, source=source, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from anytime.data.waves import SCALE
 from anytime.errors import UserError
 from anytime.randomness import permutation, uniform
 
-_CROPS = 1  # a counter of its own: `keep` is drawn from the same seed
+_CROPS, _SPEEDS = 1, 2  # counters of their own: `keep` is drawn from the same seed
 
 
 def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, " batch"]:
@@ -28,11 +28,18 @@ def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, "
 class Loader:
     """One process's share of every global batch, cut from a tensor in memory on any device and of any dtype.
 
-    Of recordings, every epoch takes another crop of each, which depends on (seed, epoch, recording) alone.
+    Of recordings, every epoch takes another crop of each, which depends on (seed, epoch, recording) alone, faster or slower by
+    up to the share `speed`.
     """
 
     def __init__(
-        self, examples: Shaped[Tensor, "count ..."] | Recordings, batch: int, seed: int, rank: int = 0, ranks: int = 1
+        self,
+        examples: Shaped[Tensor, "count ..."] | Recordings,
+        batch: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        speed: float = 0.0,
     ) -> None:
         if batch < 1 or len(examples) < 1:
             raise UserError(f"batch {batch} of {len(examples)} examples is empty: set batch to at least 1 and give examples")
@@ -40,7 +47,7 @@ class Loader:
         if self.batch % ranks:
             whole = "" if self.batch == batch else " (the whole set)"
             raise UserError(f"batch {self.batch}{whole} is not shared evenly by {ranks} processes: set a multiple of {ranks}")
-        self.examples, self.seed = examples, seed
+        self.examples, self.seed, self.speed = examples, seed, speed
         share = self.batch // ranks
         self._share = slice(rank * share, (rank + 1) * share)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
@@ -57,8 +64,23 @@ class Loader:
             self._epoch, self._order = epoch, order.to(self.examples.device)
         rows = self._order[place * self.batch :][: self.batch][self._share]
         if isinstance(self.examples, Recordings):
-            return self.examples.crops(rows, uniform(self.seed, _CROPS, epoch, rows))
+            speed = speeds(uniform(self.seed, _SPEEDS, epoch, rows), self.speed) if self.speed else None
+            return self.examples.crops(rows, uniform(self.seed, _CROPS, epoch, rows), speed)
         return self.examples[rows]
+
+
+def speeds(numbers: Float[Tensor, "*shape"], share: float) -> Float[Tensor, "*shape"]:
+    """Uniform numbers in (0, 1) as speeds between 1 / (1 + share) and 1 + share, evenly as one hears them."""
+    return (1 + share) ** (2 * numbers - 1)
+
+
+def views(recordings: Recordings, seed: int, number: int, speed: float) -> Int16[Tensor, "n 1 crop"]:
+    """The crops of all recordings end to end: view 0 as they are, every other one at speeds and places of its own."""
+    if number == 0:
+        return recordings.tiles()
+    every = torch.arange(len(recordings), device=recordings.device)
+    places, numbers = (uniform(seed, counter, number, every) for counter in (_CROPS, _SPEEDS))
+    return recordings.tiles(places, speeds(numbers, speed) if speed else None)
 
 
 def to_float(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -6,15 +6,14 @@ Voices of the validation and the test part are heard nowhere else.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import torch
 from jaxtyping import Int16
 from torch import Tensor
 
-from anytime.data.dataset import VALIDATION, Dataset, Request
+from anytime.data.dataset import VALIDATION, Dataset, Labels, Request
 from anytime.data.library import Library, Sound, find_sounds, read_sounds
 from anytime.data.recordings import CROP, Recordings
 from anytime.data.waves import LOUDNESS, RATE
@@ -29,7 +28,7 @@ _VCTK = ("wav48_silence_trimmed", "wav48")  # the better one first; neither: the
 
 def read_audiomnist(request: Request) -> Dataset:
     """AudioMNIST: data/NN/D_NN_R.wav, the same without data/, or zip files of such folders."""
-    return _read(request, "AudioMNIST", *_digit_sounds(request.where))
+    return _read(request, "AudioMNIST", *_digit_sounds(request.where), label=digit_of)
 
 
 def _digit_sounds(where: Path) -> tuple[list[Sound], list[str]]:
@@ -110,14 +109,22 @@ def read_sound_folder(request: Request, sounds: list[Sound]) -> Dataset:
     return Dataset(request.name, train, validation, None, f"{_described(request.where.name, library)}; {split}")
 
 
-def _read(request: Request, title: str, sounds: list[Sound], speakers: list[str], said: str = "") -> Dataset:
+def _read(
+    request: Request,
+    title: str,
+    sounds: list[Sound],
+    speakers: list[str],
+    said: str = "",
+    label: Callable[[str], int] | None = None,
+) -> Dataset:
     voices = parts(sorted(set(speakers)), request.where)
     library = read_sounds(sounds, request.cache)
     train, validation, test = _by_voice(library.recordings, sounds, speakers, voices)
     split = f"{len(set(speakers))} voices, of which {', '.join(voices[1])} for validation"
     split += f" and {', '.join(voices[2])} for test" if voices[2] else ", none for test"
     source = f"{_described(title, library)}; {split}{said}"
-    return Dataset(request.name, train, fixed(validation), fixed(test) if voices[2] else None, source)
+    labels = None if label is None else labelled(train, test if voices[2] else validation, label)
+    return Dataset(request.name, train, fixed(validation), fixed(test) if voices[2] else None, source, labels=labels)
 
 
 def _by_voice(
@@ -125,30 +132,6 @@ def _by_voice(
 ) -> list[Recordings]:
     of = dict(zip((sound.name for sound in sounds), speakers, strict=True))
     return [recordings.only([row for row, name in enumerate(recordings.names) if of[name] in part]) for part in voices]
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """Digits as they are spoken, one crop a recording, and which they are."""
-
-    x: Tensor  # int16, [n, 1, crop]
-    digits: Tensor  # [n]
-
-
-def read_spoken_digits(where: Path, cache: Path) -> tuple[Spoken, Spoken, Spoken]:
-    """AudioMNIST with its labels: the voices of training, of validation and of test, as `read_audiomnist` parts them."""
-    sounds, speakers = _digit_sounds(where)
-    recordings = read_sounds(sounds, cache).recordings
-    train, validation, test = (
-        _spoken(part) for part in _by_voice(recordings, sounds, speakers, parts(sorted(set(speakers)), where))
-    )
-    return train, validation, test
-
-
-def _spoken(recordings: Recordings) -> Spoken:
-    middle = torch.full((len(recordings),), 0.5)
-    x = recordings.crops(torch.arange(len(recordings)), middle)
-    return Spoken(x, torch.tensor([digit_of(name) for name in recordings.names], dtype=torch.long))
 
 
 def parts(voices: Sequence[str], where: Path) -> tuple[list[str], list[str], list[str]]:
@@ -163,7 +146,16 @@ def parts(voices: Sequence[str], where: Path) -> tuple[list[str], list[str], lis
 
 def fixed(recordings: Recordings) -> Int16[Tensor, "n 1 crop"]:
     """The crops that numbers are reported on: 5,000 at most, evenly spread."""
-    tiles = recordings.tiles()
+    return _spread(recordings.tiles())
+
+
+def labelled(train: Recordings, held_out: Recordings, label: Callable[[str], int]) -> Labels:
+    """The label of every training recording and of every fixed crop of the others, by their names."""
+    own, others = (torch.tensor([label(name) for name in part.names], dtype=torch.long) for part in (train, held_out))
+    return Labels(own, _spread(others[held_out.tile_rows()]))
+
+
+def _spread(tiles: Tensor) -> Tensor:
     if len(tiles) <= VALIDATION:
         return tiles
     return tiles[torch.linspace(0, len(tiles) - 1, VALIDATION).long()]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anytime.data.dataset import Dataset
 from anytime.data.recordings import CROP, stretches
-from anytime.data.speech import fixed
+from anytime.data.speech import fixed, labelled
 from anytime.data.waves import LEVEL, RATE, SCALE
 from anytime.randomness import uniform
 
@@ -23,8 +23,14 @@ def synthetic_sounds(name: str, count: int = 256, seed: int = 0) -> Dataset:
     stored = [(tone * SCALE).round().to(torch.int16) for tone in tones]
     whole = stretches(torch.cat(stored), [len(tone) for tone in stored], [f"{row:05d}" for row in range(len(stored))])
     train, validation, test = whole[:count], whole[count : count + eighth], whole[count + eighth :]
+    labels = labelled(train, test, lambda name: _digit(seed, int(name)))
     source = f"synthetic gliding tones from seed {seed} in place of {name}, not real data; {train.short:,} shorter than a crop"
-    return Dataset(name, train, fixed(validation), fixed(test), source, synthetic=True)
+    return Dataset(name, train, fixed(validation), fixed(test), source, synthetic=True, labels=labels)
+
+
+def _digit(seed: int, row: int) -> int:
+    """What stands for the digit that is spoken: a tenth of the range of pitches."""
+    return int(10 * uniform(seed, row, torch.arange(1)))
 
 
 def _tone(numbers: Float[Tensor, " n"]) -> Float[Tensor, " time"]:

@@ -15,15 +15,13 @@ from torch import Tensor
 from anytime.autoencoders.losses import squared_error
 from anytime.data.loader import to_float
 from anytime.data.recordings import present
-from anytime.data.spectrogram import FLOOR, HOP, log_mel, magnitudes
+from anytime.data.spectrogram import HOP, frames, log_mel, mean_over, stft_distance
 from anytime.data.waves import RATE
 from anytime.evaluation.quality import Row
 from anytime.evaluation.reconstruction import Progress
 from anytime.model import AnytimeModel
 
 BATCH = 100
-RESOLUTIONS = ((512, 128), (1024, 256), (2048, 512))
-"""Windows and hops, in samples, of the multi-resolution STFT distance."""
 BANDS = {"low": (0, 500), "middle": (500, 2000), "high": (2000, RATE // 2 + 1)}
 """Hertz: pitch and first formant; the vowels' upper formants; consonants. The upper edge belongs to the next band."""
 
@@ -33,19 +31,7 @@ Waves = Float[Tensor, "batch channel time"]
 def log_mel_distance(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, " batch"]:
     """Mean |log mel(x) − log mel(y)| over the frames of each sound, in nats."""
     apart = (log_mel(x * mask) - log_mel(y * mask)).abs().mean(1)
-    return _mean(apart, _frames(mask, HOP))
-
-
-def stft_distance(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, " batch"]:
-    """Mean over three resolutions of ‖|X| − |Y|‖ / ‖|X|‖ + mean |log |X| − log |Y||, X and Y the short-time spectra."""
-    terms = []
-    for window, hop in RESOLUTIONS:
-        kept = _frames(mask, hop)
-        first, second = (magnitudes(w * mask, window, hop) * kept[:, None] for w in (x, y))
-        convergence = (first - second).norm(dim=(1, 2)) / first.norm(dim=(1, 2)).clamp(min=FLOOR)
-        logs = (first.clamp(min=FLOOR).log() - second.clamp(min=FLOOR).log()).abs().mean(1)
-        terms.append(convergence + _mean(logs, kept))
-    return torch.stack(terms).mean(0)
+    return mean_over(apart, frames(mask, HOP))
 
 
 def band_energies(x: Waves) -> Float[Tensor, "batch bands"]:
@@ -57,16 +43,6 @@ def band_energies(x: Waves) -> Float[Tensor, "batch bands"]:
     frequency = torch.fft.rfftfreq(x.shape[-1], 1 / RATE, device=x.device)
     parts = [spectrum[:, (frequency >= low) & (frequency < high)].sum(1) for low, high in BANDS.values()]
     return torch.stack(parts, dim=1)
-
-
-def _frames(mask: Waves, hop: int) -> Float[Tensor, "batch frames"]:
-    """1 for every frame whose centre lies on a sample; the one past the end has none."""
-    centres = mask[:, 0, ::hop]
-    return torch.cat([centres, centres.new_zeros(len(mask), 1 + mask.shape[-1] // hop - centres.shape[1])], dim=1)
-
-
-def _mean(values: Float[Tensor, "batch frames"], kept: Float[Tensor, "batch frames"]) -> Float[Tensor, " batch"]:
-    return (values * kept).sum(1) / kept.sum(1).clamp(min=1)
 
 
 @torch.no_grad()

@@ -94,6 +94,7 @@ class DensityTask:
 
     name = "prior"
     loss_names = ("loss",)
+    others, keeps_last = None, False
 
     def __init__(self, stage: PriorStage, model: DensityModel, train: Tensor, validation: Tensor, seed: int) -> None:
         self.stage, self.module, self.seed = stage, model, seed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
@@ -10,9 +10,12 @@ import torch
 from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
+from anytime import randomness
+from anytime.data.loader import views
 from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel, load
-from anytime.training import samples
+from anytime.training import judges, samples
+from anytime.training.adversarial import Change, Examples, TuneTask
 from anytime.training.recipes import RunConfig
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
@@ -75,9 +78,7 @@ class Plan(Protocol[Model]):
 
 
 class CodesPlan:
-    """An autoencoder with codes, then a prior over them (Section 3): pretrain, ordered, prior."""
-
-    stages: tuple[str, ...] = ("pretrain", "ordered", "prior")
+    """An autoencoder with codes, a prior over them (Section 3), and where the recipe has it a decoder tuned to both."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class CodesPlan:
     ) -> None:
         self.config, self.device = config, device
         self.train, self.validation = train, validation
+        self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
         self.model = AnytimeModel(config.model).to(device)
 
     @property
@@ -95,13 +97,36 @@ class CodesPlan:
         return self.model.autoencoder
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
-        autoencoder = self.model.autoencoder
-        if index < 2:
-            stage = (self.config.pretrain, self.config.ordered)[index]
-            return AutoencoderTask(self.stages[index], stage, autoencoder, self.train, self.validation, seed)
+        name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder
+        if name in ("pretrain", "ordered"):
+            stage = config.pretrain if name == "pretrain" else config.ordered
+            return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
         say(f"encoding {len(self.train):,} examples")
-        train, validation = (samples.encoded(autoencoder, part) for part in (self.train, self.validation))
-        return PriorTask(self.config.prior, self.model.prior, train, validation, seed)
+        validation = samples.encoded(autoencoder, self.validation)
+        if name == "prior":
+            versions = self._versions(config.prior.views, config.prior.speed, seed)
+            train = torch.cat([samples.encoded(autoencoder, x) for x in versions])
+            return PriorTask(config.prior, self.model.prior, train, validation, seed)
+        assert config.tune is not None
+        x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
+        examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed)
+
+    def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
+        """The training examples; of recordings their crops, several times over at other places and speeds."""
+        if isinstance(self.train, Recordings):
+            yield from (views(self.train, seed, number, speed) for number in range(count))
+        else:
+            yield self.train
+
+    def _judge(self, width: int, seed: int) -> tuple[nn.Module, Change]:
+        """What the decoder is tuned against, and how all that it sees is changed."""
+        shape = self.config.shape
+        with torch.random.fork_rng():
+            torch.manual_seed(randomness.derive(seed, "judge"))
+            if self.model.is_sound:
+                return judges.SoundJudge(width), judges.unmoved
+            return judges.PictureJudge(width, shape[0], shape[1]), judges.moved_pictures
 
     def picture(self, path: Path, stage: str) -> None:
         samples.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)

@@ -151,7 +151,8 @@ class Run(Generic[Model]):
         task = self.plan.task(index, seed, self.reporter.say)
         state = StageState()
         if start is not None:
-            state = StageState(start.position.step, start.position.best_loss, start.best, start.optimizer, start.running)
+            at = start.position
+            state = StageState(at.step, at.best_loss, start.best, start.optimizer, start.others, start.running)
         steps = task.epochs * task.steps_per_epoch
         self.reporter.stage(task.name, state.step, steps)
         hooks = Hooks(
@@ -178,10 +179,8 @@ class Run(Generic[Model]):
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        model = self.plan.model.state_dict()
-        checkpoints.write(
-            self.paths.checkpoints, checkpoints.Checkpoint(position, model, state.best, state.optimizer, state.running)
-        )
+        model, parts = self.plan.model.state_dict(), (state.best, state.optimizer, state.running, state.others)
+        checkpoints.write(self.paths.checkpoints, checkpoints.Checkpoint(position, model, *parts))
         self.last_checkpoint = time.monotonic()
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.loader import to_float
 from anytime.data.pictures import labelled_rows, write_png
-from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
@@ -21,14 +20,14 @@ ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who
 
 @torch.no_grad()
 def encoded(
-    autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"] | Recordings
+    autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
 ) -> Int[Tensor, "rows length"]:
-    """The codes of a whole set, in float32, as the prior will see them; of recordings, of all their crops end to end."""
-    if isinstance(examples, Recordings):
-        examples = examples.tiles()
+    """The codes of a whole set, in float32, as the prior will see them."""
     autoencoder.eval()
     device = autoencoder.quantizer.codebook.device
-    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in examples.split(ENCODE_BATCH)]).to(torch.int32)
+    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]).to(
+        torch.int32
+    )
 
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from anytime import collective, randomness
-from anytime.autoencoders.truncation import Full, Uniform, draw_keep
+from anytime.autoencoders.truncation import Full, Uniform
 from anytime.autoencoders.vae import VAE, VAEConfig, load_vae
 from anytime.data.loader import Loader, to_float
 from anytime.data.pictures import labelled_rows, write_png
@@ -22,11 +22,11 @@ from anytime.training.recipes import SMOKE_EXAMPLES, Scale, Shape, paper, pictur
 from anytime.training.samples import FRACTIONS
 from anytime.training.stages import VAEStage
 from anytime.training.tasks import (
+    Keeps,
     Numbers,
     Task,
     for_device,
     global_rows,
-    uniforms_of_epoch,
     validation_batches,
     validation_keeps,
 )
@@ -119,6 +119,7 @@ class VAETask:
     """Both stages of a VAE; they differ in the law of `keep` only. Noise is addressed, as `keep` is."""
 
     loss_names = ("loss", "reconstruction", "divergence", "error")
+    others, keeps_last = None, False
 
     def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
         self.name, self.stage, self.module, self.seed = name, stage, model, seed
@@ -126,7 +127,7 @@ class VAETask:
         self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
         self.validation, self.device = validation, model.device
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
-        self._keeps: tuple[int, Tensor] | None = None  # (epoch, [steps, batch])
+        self.keeps = Keeps(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = list(self.module.parameters())
@@ -137,11 +138,7 @@ class VAETask:
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step).to(self.device)
-        epoch, within = divmod(step, self.steps_per_epoch)
-        if self._keeps is None or self._keeps[0] != epoch:
-            uniforms = uniforms_of_epoch(self.seed, epoch, self.steps_per_epoch, len(x), self.device)
-            self._keeps = epoch, draw_keep(self.stage.truncation, self.module.length, uniforms)
-        return x, self._keeps[1][within], self._noise("noise", step, global_rows(len(x), self.device))
+        return x, self.keeps.at(step, len(x)), self._noise("noise", step, global_rows(len(x), self.device))
 
     def _noise(self, purpose: str, step: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows length dim"]:
         length, dim = self.module.length, self.module.config.dim

@@ -11,8 +11,8 @@ from torch import Tensor
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.recordings import ABSENT, CROP
-from anytime.data.spectrogram import as_pictures, log_mel, mel_bands
-from anytime.evaluation.audio import BANDS, band_energies, half_way, log_mel_distance, sound_rows, stft_distance
+from anytime.data.spectrogram import as_pictures, log_mel, mel_bands, stft_distance
+from anytime.evaluation.audio import BANDS, band_energies, half_way, log_mel_distance, sound_rows
 from anytime.evaluation.reconstruction import error_by_codes
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig

@@ -36,7 +36,7 @@ def task(tiny: AnytimeModel, stage: AutoencoderStage = STAGE, seed: int = 3) -> 
 
 def test_keep_is_drawn_per_sample_anew_at_every_step(tiny: AnytimeModel) -> None:
     made = task(tiny)
-    keeps = torch.stack([made.keep_at(step, 16) for step in range(40)])
+    keeps = torch.stack([made.keeps.at(step, 16) for step in range(40)])
     assert keeps.min() == 1 and keeps.max() == tiny.length
     assert len(keeps.unique(dim=0)) == 40, "steps repeat each other"
     assert (keeps.float().std(1) > 0).all(), "all samples of a step are cut alike"
@@ -44,24 +44,24 @@ def test_keep_is_drawn_per_sample_anew_at_every_step(tiny: AnytimeModel) -> None
 
 def test_keep_is_a_function_of_seed_and_step(tiny: AnytimeModel) -> None:
     one, other = task(tiny), task(tiny)
-    forth = [one.keep_at(step, 16) for step in (0, 1, 5, 9)]
-    back = [other.keep_at(step, 16) for step in (9, 5, 1, 0)]
+    forth = [one.keeps.at(step, 16) for step in (0, 1, 5, 9)]
+    back = [other.keeps.at(step, 16) for step in (9, 5, 1, 0)]
     assert all(torch.equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
-    assert not torch.equal(task(tiny, seed=4).keep_at(0, 16), forth[0])
+    assert not torch.equal(task(tiny, seed=4).keeps.at(0, 16), forth[0])
 
 
 def test_ranks_share_the_keeps_of_the_global_batch(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = task(tiny).keep_at(5, 16)
+    whole = task(tiny).keeps.at(5, 16)
     parts = []
     monkeypatch.setattr(collective, "ranks", lambda: 2)
     for rank in (0, 1):
         monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
-        parts.append(task(tiny).keep_at(5, 8))
+        parts.append(task(tiny).keeps.at(5, 8))
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_full_keeps_everything(tiny: AnytimeModel) -> None:
-    assert (task(tiny, replace(STAGE, truncation=Full())).keep_at(0, 16) == tiny.length).all()
+    assert (task(tiny, replace(STAGE, truncation=Full())).keeps.at(0, 16) == tiny.length).all()
 
 
 @pytest.mark.parametrize("law", [Full(), Uniform(), Geometric(p=0.2), Mixture(full=0.25)], ids=str)
