@@ -42,7 +42,8 @@ class BatchNorm2d(nn.BatchNorm2d):
         return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
-def _initialised(layer: nn.Module) -> nn.Module:
+def initialised(layer: nn.Module) -> nn.Module:
+    """Glorot's weights, no bias."""
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.xavier_uniform_(layer.weight)
         if layer.bias is not None:
@@ -53,7 +54,7 @@ def _initialised(layer: nn.Module) -> nn.Module:
 def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Module]:
     """Convolutions with batch norm and ReLU between them, none after the last."""
     for layer, width in zip(convolutions, [*widths, None], strict=True):
-        yield _initialised(layer)
+        yield initialised(layer)
         if width is not None:
             yield BatchNorm2d(width)
             yield nn.ReLU()
@@ -74,10 +75,10 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.block = nn.Sequential(
             nn.ReLU(),
-            _initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
+            initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
             BatchNorm2d(2 * width),
             nn.ReLU(),
-            _initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
+            initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
             BatchNorm2d(width),
         )
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.autoencoders import audio, image, residual_audio
+from anytime.autoencoders import audio, image, residual_audio, residual_image
 from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
 from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
@@ -36,12 +36,12 @@ class AutoencoderConfig:
     strides: tuple[int, ...]
     blocks: int = 0
     """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none.
-    Of the residual audio network, behind every convolution but the last."""
-    network: Literal["image", "audio", "residual-audio"] = "image"
-    """Convolutions over height and width; over time with WaveGAN's decoder; over time with residual blocks."""
+    Of the residual networks, behind every convolution but the last."""
+    network: Literal["image", "residual-image", "audio", "residual-audio"] = "image"
+    """Convolutions over height and width, or over time with WaveGAN's decoder; with residual blocks throughout or without."""
 
     def __post_init__(self) -> None:
-        if len(self.shape) != (3 if self.network == "image" else 2):
+        if len(self.shape) != (2 if self.is_sound else 3):
             raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
@@ -64,7 +64,7 @@ class AutoencoderConfig:
     @property
     def is_sound(self) -> bool:
         """Whether the data are waveforms rather than pictures."""
-        return self.network != "image"
+        return self.network in ("audio", "residual-audio")
 
     @property
     def channels(self) -> int:
@@ -102,7 +102,7 @@ class VQVAE(nn.Module):
         if config.network == "audio":
             self.encoder, self.decoder = audio.encoder(*layers), audio.decoder(*layers, config.places[0])
         else:
-            build = image if config.network == "image" else residual_audio
+            build = {"image": image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
             self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 

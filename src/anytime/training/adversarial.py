@@ -16,17 +16,27 @@ from jaxtyping import Float, Int, Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import collective, randomness
+from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.truncation import truncate
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.loader import Loader, mask_of, to_float
+from anytime.training.averages import Follower
 from anytime.training.judges import Verdict
 from anytime.training.stages import TuneStage, falling_rate
-from anytime.training.tasks import Keeps, Numbers, for_device, spectral_distance, validation_batches, validation_keeps
+from anytime.training.tasks import (
+    Keeps,
+    Numbers,
+    for_device,
+    global_rows,
+    spectral_distance,
+    validation_batches,
+    validation_keeps,
+)
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Data and [batch, 8] uniform numbers -> the data as the judge sees them, made and real ones alike; gradients pass."""
-_CHANGES, _SHARES, _SWAPS = 3, 4, 5  # counters of their own: `keep` is drawn from the same seed
+_CHANGES, _SHARES, _SWAPS, _DRAWN = 3, 4, 5, 6  # counters of their own: `keep` is drawn from the same seed
 BETAS = (0.5, 0.9)  # little momentum: what was right against the judge of a hundred steps ago is not right today
 
 
@@ -38,26 +48,30 @@ class Examples(NamedTuple):
 
 
 class TuneObjective(nn.Module):
-    """Both sides of the game in one loss: the judge's and the decoder's, each with no gradient into the other's weights."""
+    """Both sides of the game in one loss: the judge's and the decoder's, each with no gradient into the other's weights.
 
-    def __init__(self, model: VQVAE, judge: nn.Module, stage: TuneStage, change: Change) -> None:
+    The first rows of `codes` are those of `x`, of which all terms speak; the rest were drawn from the prior.
+    """
+
+    def __init__(self, model: VQVAE, decoder: nn.Module, judge: nn.Module, stage: TuneStage, change: Change) -> None:
         super().__init__()
-        self.model, self.judge, self.stage, self.change = model, judge, stage, change
+        self.model, self.decoder, self.judge, self.stage, self.change = model, decoder, judge, stage, change
         self.frozen = frozen_twin(judge)
 
     def forward(
         self,
         x: UInt8[Tensor, "batch ..."] | Int16[Tensor, "batch ..."],
-        codes: Int[Tensor, "batch length"],
-        keep: Int[Tensor, " batch"],
-        numbers: Float[Tensor, "batch 8"],
+        codes: Int[Tensor, "all length"],
+        keep: Int[Tensor, " all"],
+        numbers: Float[Tensor, "all 8"],
     ) -> Float[Tensor, " losses"]:
-        real, stage = to_float(x), self.stage
-        made = self.model.decode_latents(truncate(self.model.quantizer.lookup(codes), keep))
-        mask = mask_of(x) if stage.padding == "masked" else None
+        real, stage, rows = to_float(x), self.stage, len(x)
+        every = self._decoded(truncate(self.model.quantizer.lookup(codes), keep))
+        made, mask = every[:rows], mask_of(x) if stage.padding == "masked" else None
         error = mean_error(real, made, mask)
-        shown = made if mask is None else made * mask  # the real one is silent where it is padded
-        seen, seen_made = self.change(real, numbers), self.change(shown, numbers)
+        if mask is not None:  # the real one is silent where it is padded
+            every = torch.cat([made * mask, every[rows:]])
+        seen, seen_made = self.change(real, numbers[:rows]), self.change(every, numbers)
         of_real, of_made, to_please = self.judge(seen), self.judge(seen_made.detach()), self.frozen(seen_made)
         judged = hinge(of_real, of_made)
         pleased = -mean_score(to_please)
@@ -68,6 +82,11 @@ class TuneObjective(nn.Module):
             parts.append(spectral_distance(real, made, mask))
             total = total + stage.spectral * parts[-1]
         return torch.stack([total, *parts])
+
+    def _decoded(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
+        config = self.model.config
+        x: Tensor = self.decoder(to_features(latents, config.layout, config.places))
+        return x.float()
 
 
 def frozen_twin(network: nn.Module) -> nn.Module:
@@ -90,11 +109,11 @@ def mean_score(verdict: Verdict) -> Float[Tensor, ""]:
 
 
 def feature_distance(made: Verdict, real: Verdict) -> Float[Tensor, ""]:
-    """Mean over the judge's layers of Σ|f(made) − f(real)| / Σ|f(real)|."""
+    """Mean over the judge's layers of Σ|f(made) − f(real)| / Σ|f(real)|, of the rows that have an original."""
     terms = []
     for one, other in zip(made.features, real.features, strict=True):
         wanted = other.detach().float()
-        terms.append((one.float() - wanted).abs().mean() / wanted.abs().mean().clamp(min=1e-6))
+        terms.append((one[: len(wanted)].float() - wanted).abs().mean() / wanted.abs().mean().clamp(min=1e-6))
     return torch.stack(terms).mean()
 
 
@@ -104,7 +123,7 @@ def mean_error(real: Tensor, made: Tensor, mask: Tensor | None) -> Float[Tensor,
 
 
 class TuneTask:
-    """The stage `tune`. `change` is what is done to all that the judge sees."""
+    """The stage `tune`. `change` is what is done to all that the judge sees; `bank` are codes that the prior has drawn."""
 
     name = "tune"
     keeps_last = True  # the judge's loss does not say how good the decoder is, and the error is not what is wanted
@@ -118,15 +137,19 @@ class TuneTask:
         train: Examples,
         validation: Examples,
         seed: int,
+        bank: Int[Tensor, "bank length"] | None = None,
     ) -> None:
-        self.stage, self.model, self.validation, self.seed = stage, model, validation, seed
+        self.stage, self.model, self.validation, self.seed, self.bank = stage, model, validation, seed, bank
         self.device = model.quantizer.codebook.device
         for part in (model.encoder, model.quantizer):
             part.requires_grad_(False)
-        self.module, self.others = model.decoder, judge.to(self.device)
+        self.module, self.follower = model.decoder, Follower(model.decoder, stage.average)
+        judge.to(self.device)
         if self.device.type == "cuda":
             judge.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = TuneObjective(model, self.others, stage, change)
+        live = self.follower.live
+        self.others = nn.ModuleDict({"judge": judge, **({"decoder": live} if self.follower.apart else {})})
+        self.objective = TuneObjective(model, live, judge, stage, change)
         self.loss_names = (
             "loss",
             "judge",
@@ -142,7 +165,7 @@ class TuneTask:
         self.keeps = Keeps(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
-        trained = [*self.module.parameters(), *self.others.parameters()]
+        trained = [*self.objective.decoder.parameters(), *self.objective.judge.parameters()]
         return torch.optim.Adam(trained, betas=BETAS, **for_device(trained[0], self.stage.rate))
 
     def rate(self, step: int) -> float:
@@ -151,9 +174,18 @@ class TuneTask:
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         rows = self.loader.batch_at(step)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        places = torch.arange(len(rows), device=self.device) + len(rows) * collective.rank()
+        codes = self._swapped(codes.long(), step, global_rows(len(rows), self.device))
+        if self.bank is not None:
+            codes = torch.cat([codes, self._drawn(step)])
+        places = global_rows(len(codes), self.device)
         numbers = randomness.uniform(self.seed, _CHANGES, step, places[:, None], torch.arange(8, device=self.device))
-        return x, self._swapped(codes.long(), step, places), self.keeps.at(step, len(rows)), numbers
+        return x, codes, self.keeps.at(step, len(codes)), numbers
+
+    def _drawn(self, step: int) -> Int[Tensor, "drawn length"]:
+        """This rank's part of the prior's samples for a step."""
+        assert self.bank is not None
+        uniforms = randomness.uniform(self.seed, _DRAWN, step, global_rows(self.stage.drawn // collective.ranks(), self.device))
+        return self.bank[(uniforms * len(self.bank)).long()].long()
 
     def _swapped(
         self, codes: Int[Tensor, "batch length"], step: int, places: Int[Tensor, " batch"]
@@ -171,11 +203,11 @@ class TuneTask:
         return losses
 
     def after_step(self, step: int) -> None:
-        return
+        self.follower.follow()
 
     @torch.no_grad()
     def validate(self) -> Numbers:
-        """The same losses on held-out data, unchanged and with their own codes."""
+        """The same losses on held-out data, unchanged and with their own codes, of the decoder that plays."""
         x, codes = self.validation
         keeps = validation_keeps(self.stage.truncation, self.model.length, len(x)).to(self.device)
         sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)

@@ -110,14 +110,22 @@ class CodesPlan:
         assert config.tune is not None
         x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
         examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
-        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed)
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed, self._bank(seed, say))
+
+    def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
+        """Codes that the prior draws, for a decoder that is to make something of them."""
+        assert self.config.tune is not None
+        if not self.config.tune.drawn:
+            return None
+        say(f"drawing {self.config.tune.bank:,} samples")
+        return self.model.sample(self.config.tune.bank, seed=randomness.derive(seed, "bank")).codes.to(self.device, torch.int32)
 
     def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
-        """The training examples; of recordings their crops, several times over at other places and speeds."""
+        """The training examples, then mirrored; of recordings their crops, several times over at other places and speeds."""
         if isinstance(self.train, Recordings):
             yield from (views(self.train, seed, number, speed) for number in range(count))
         else:
-            yield self.train
+            yield from (self.train, self.train.flip(-1))[:count]
 
     def _judge(self, width: int, seed: int) -> tuple[nn.Module, Change]:
         """What the decoder is tuned against, and how all that it sees is changed."""

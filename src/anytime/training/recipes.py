@@ -200,6 +200,36 @@ def best_sound(name: str, shape: Shape) -> RunConfig:
     )
 
 
+def best_pictures(name: str, shape: Shape) -> RunConfig:
+    """Our recipe for pictures, at the paper's code budget: residual networks, a running-mean codebook, mirrored pictures where
+    there is colour, running means of the weights, and a decoder tuned against a judge on true codes and on the prior's own.
+    """
+    base = paper(name, shape)
+    old, coloured = base.model.autoencoder, shape[0] > 1
+    autoencoder = replace(
+        old,
+        network="residual-image",
+        quantizer=replace(old.quantizer, commitment=0.25, codebook="ema", restart=True),
+        widths=tuple(64 << level for level in range(len(old.widths))),
+        blocks=2,
+    )
+    prior = TransformerConfig(length=old.length, codebook_size=old.quantizer.codebook_size, dropout=0.2)
+    stage = AutoencoderStage(epochs=20, truncation=Full(), rate=5e-4, schedule="cosine", mirrored=coloured)
+    lengths, versions = Mixture(full=0.25), 2 if coloured else 1
+    return replace(
+        base,
+        recipe="best",
+        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
+        pretrain=stage,
+        ordered=replace(stage, epochs=80, truncation=lengths),
+        prior=PriorStage(epochs=40, batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, views=versions),
+        tune=TuneStage(
+            epochs=60 if coloured else 20, truncation=lengths, error=10.0, adversarial=0.5, swapped=0.05, drawn=64,
+            average=0.999, views=versions, width=128,
+        ),
+    )  # fmt: skip
+
+
 def best_digits(name: str, shape: Shape) -> RunConfig:
     """A small model that learns 8,000 digits in minutes on two CPU cores: running-mean codebook, smaller prior."""
     autoencoder = replace(
@@ -226,9 +256,7 @@ def recipe(name: str, which: Recipe | None, shape: Shape) -> RunConfig:
         return original(name, shape)
     if len(shape) == 2:
         return best_sound(name, shape)
-    if name != "digits":
-        raise UserError(f"--recipe best is there for digits and for sounds so far; train {name} with --recipe paper")
-    return best_digits(name, shape)
+    return best_digits(name, shape) if name == "digits" else best_pictures(name, shape)
 
 
 def scaled(config: RunConfig, scale: Scale) -> RunConfig:
@@ -260,14 +288,16 @@ def _smoke(config: RunConfig) -> RunConfig:
     sound = autoencoder.is_sound
     if sound:  # a sixteenth is one code; few of them keep the decoder's dense layer small
         autoencoder = replace(autoencoder, length=16, quantizer=replace(autoencoder.quantizer, codebook_size=64))
-    if autoencoder.blocks and not sound:  # here the entries' size is a width of the network too, and its largest
+    if (
+        autoencoder.network == "image" and autoencoder.blocks
+    ):  # here the entries' size is a width of the network too, and its largest
         autoencoder = replace(autoencoder, dim=16)
     return replace(
         config,
         model=replace(old, autoencoder=autoencoder, prior=_smoke_prior(old.prior, autoencoder)),
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
-        tune=None if config.tune is None else replace(config.tune, epochs=2, batch=32, width=4),
+        tune=None if config.tune is None else replace(config.tune, epochs=2, batch=32, width=4, drawn=8, bank=64),
         prior=replace(config.prior, epochs=2, batch=32, views=min(2, config.prior.views)),
         examples=64 if sound else SMOKE_EXAMPLES,
         checkpoint_seconds=0.0,

@@ -40,6 +40,8 @@ class AutoencoderStage:
     """Weight of the multi-resolution STFT distance; of sounds only."""
     speed: float = 0.0
     """Recordings are played faster or slower by up to this share, anew in every epoch."""
+    mirrored: bool = False
+    """Pictures are mirrored or not by chance, anew in every epoch."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)
@@ -72,8 +74,14 @@ class TuneStage:
     """Weight of what the judge says of what is made."""
     swapped: float = 0.1
     """Mean share of the codes that are replaced by another example's: a decoder that forgives the prior its errors."""
+    drawn: int = 0
+    """Samples of the prior in a batch beside the examples: they have no original, so that the judge alone speaks of them."""
+    bank: int = 50_000
+    """How many samples are drawn for it, once."""
+    average: float = 0.0
+    """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
-    """Recordings are encoded so many times, all but the first at other places and speeds."""
+    """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
     width: int = 32
@@ -84,8 +92,9 @@ class TuneStage:
         check_sounds(self.spectral, self.speed)
         if min(self.error, self.matching, self.adversarial) < 0 or not 0 <= self.swapped <= 0.5:
             raise UserError("tune stage: weights must be at least 0, swapped between 0 and 0.5")
-        if self.views < 1 or self.width < 1:
-            raise UserError(f"tune stage: views and width must be at least 1, not {self.views} and {self.width}")
+        if min(self.views, self.width, self.bank) < 1 or self.drawn < 0:
+            raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
+        check_average(self.average)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +123,15 @@ class PriorStage:
     """Rate at the end of the warm-up."""
     warmup: int = 3000
     """Steps of warm-up from 1e-7; at most a quarter of all steps, so that short schedules reach their rate."""
-    schedule: Literal["sqrt", "constant"] = "sqrt"
-    """After the warm-up: falling with the square root of the step, or constant."""
+    schedule: Literal["sqrt", "constant", "cosine"] = "sqrt"
+    """After the warm-up: falling with the square root of the step, constant, or falling to zero as half a cosine does."""
     weight_decay: float = 0.1
     """Decoupled; without it this is Adam."""
+    average: float = 0.0
+    """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
-    """Recordings are encoded so many times, all but the first at other places and speeds; an epoch sees every one of them."""
+    """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored.
+    An epoch sees all of them."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
 
@@ -130,6 +142,7 @@ class PriorStage:
             raise UserError(f"prior stage: views must be at least 1, not {self.views}")
         if self.warmup < 1 or self.weight_decay < 0:
             raise UserError("prior stage: warmup must be at least 1 and weight_decay at least 0")
+        check_average(self.average)
 
 
 def check_schedule(epochs: int, batch: int, rate: float) -> None:
@@ -142,6 +155,11 @@ def check_sounds(spectral: float, speed: float) -> None:
         raise UserError(f"a stage needs spectral of at least 0 and speed between 0 and 0.5, not {spectral} and {speed}")
 
 
+def check_average(average: float) -> None:
+    if not 0 <= average < 1:
+        raise UserError(f"a stage needs average of at least 0 and below 1, not {average}")
+
+
 PRETRAIN = AutoencoderStage(epochs=200, truncation=Full())  # keep = length: an ordinary VQ-VAE
 ORDERED = AutoencoderStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: codes fall into order
 PRIOR = PriorStage(epochs=50)
@@ -149,11 +167,13 @@ PIXELCNN = PriorStage(epochs=50, rate=3e-4, warmup=1, schedule="constant", weigh
 
 
 def warmed_rate(stage: PriorStage, step: int, steps: int) -> float:
-    """Linear from 1e-7 to `rate` over the warm-up, then rate · sqrt(warmup / step), or `rate` for good."""
+    """Linear from 1e-7 to `rate` over the warm-up, then rate · sqrt(warmup / step), `rate` for good, or a falling cosine."""
     warmup = max(1, min(stage.warmup, steps // 4))
     if step < warmup:
         return 1e-7 + (stage.rate - 1e-7) * step / warmup
-    return stage.rate if stage.schedule == "constant" else float(stage.rate * (warmup / step) ** 0.5)
+    if stage.schedule == "sqrt":
+        return float(stage.rate * (warmup / step) ** 0.5)
+    return falling_rate(stage.rate, stage.schedule, step - warmup, steps - warmup)
 
 
 def falling_rate(rate: float, schedule: Schedule, step: int, steps: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Int16, UInt8
+from jaxtyping import Bool, Float, Int, Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import collective, randomness
@@ -19,6 +19,7 @@ from anytime.data.loader import Loader, mask_of, to_float
 from anytime.data.recordings import Recordings
 from anytime.data.spectrogram import stft_distance
 from anytime.priors import Network
+from anytime.training.averages import Follower
 from anytime.training.stages import AutoencoderStage, Padding, PriorStage, falling_rate, warmed_rate
 
 VALIDATION_BATCH = 500
@@ -163,7 +164,12 @@ class AutoencoderTask:
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step).to(self.device)
+        if self.stage.mirrored:
+            x = torch.where(self._mirrored(step, len(x))[:, None, None, None], x.flip(-1), x)
         return x, self.keeps.at(step, len(x))
+
+    def _mirrored(self, step: int, rows: int) -> Bool[Tensor, " rows"]:
+        return randomness.uniform(randomness.derive(self.seed, "mirrored"), step, global_rows(rows, self.device)) < 0.5
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         out: AutoencoderOutput = objective(*inputs)
@@ -196,7 +202,7 @@ class AutoencoderTask:
 class PriorObjective(nn.Module):
     """Eq. 2 on codes: mean negative log-likelihood, in nats a code."""
 
-    def __init__(self, prior: Network) -> None:
+    def __init__(self, prior: nn.Module) -> None:
         super().__init__()
         self.prior = prior
 
@@ -208,17 +214,19 @@ class PriorObjective(nn.Module):
 class PriorTask:
     name = "prior"
     loss_names = ("loss",)
-    others, keeps_last = None, False
+    keeps_last = False
 
     def __init__(self, stage: PriorStage, prior: Network, train: Tensor, validation: Tensor, seed: int) -> None:
         self.stage, self.module = stage, prior
-        self.objective = PriorObjective(prior)
+        self.follower = Follower(prior, stage.average)
+        self.others = self.follower.live if self.follower.apart else None
+        self.objective, self.judged = PriorObjective(self.follower.live), PriorObjective(prior)
         self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
         self.validation = validation
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
-        return adamw(self.module, self.stage, self.rate(0))
+        return adamw(self.follower.live, self.stage, self.rate(0))
 
     def rate(self, step: int) -> float:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
@@ -231,15 +239,16 @@ class PriorTask:
         return losses
 
     def after_step(self, step: int) -> None:
-        return
+        self.follower.follow()
 
     @torch.no_grad()
     def validate(self) -> Numbers:
         """Held-out nats a code."""
+        self.judged.eval()
         total = torch.zeros(1, dtype=torch.float64, device=self.validation.device)
         for rows in validation_batches(len(self.validation)):
             codes = self.validation[rows].long()
-            total += self.objective(codes).double() * len(codes)
+            total += self.judged(codes).double() * len(codes)
         return {"loss": float(collective.total(total)) / len(self.validation)}
 
 
