@@ -36,7 +36,7 @@ from anytime.training.tasks import (
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Data and [batch, 8] uniform numbers -> the data as the judge sees them, made and real ones alike; gradients pass."""
-_CHANGES, _SHARES, _SWAPS, _DRAWN = 3, 4, 5, 6  # counters of their own: `keep` is drawn from the same seed
+_CHANGES, _SHARES, _SWAPS, _DRAWN, _DRAWN_CHANGES = 3, 4, 5, 6, 7  # counters of their own: `keep` is drawn from the same seed
 BETAS = (0.5, 0.9)  # little momentum: what was right against the judge of a hundred steps ago is not right today
 
 
@@ -162,7 +162,10 @@ class TuneTask:
         rows = torch.arange(len(train.x), device=self.device)
         self.loader = Loader(rows, stage.batch, seed, collective.rank(), collective.ranks())
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
-        self.keeps = Keeps(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
+        self.keeps, self.drawn_keeps = (
+            Keeps(stage.truncation, model.length, self.steps_per_epoch, each, self.device)
+            for each in (seed, randomness.derive(seed, "drawn"))
+        )
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = [*self.objective.decoder.parameters(), *self.objective.judge.parameters()]
@@ -173,19 +176,21 @@ class TuneTask:
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         rows = self.loader.batch_at(step)
+        places = global_rows(len(rows), self.device)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        codes = self._swapped(codes.long(), step, global_rows(len(rows), self.device))
-        if self.bank is not None:
-            codes = torch.cat([codes, self._drawn(step)])
-        places = global_rows(len(codes), self.device)
-        numbers = randomness.uniform(self.seed, _CHANGES, step, places[:, None], torch.arange(8, device=self.device))
-        return x, codes, self.keeps.at(step, len(codes)), numbers
+        mine = self._swapped(codes.long(), step, places), self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
+        if self.bank is None:
+            return x, *mine
+        return x, *(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))
 
-    def _drawn(self, step: int) -> Int[Tensor, "drawn length"]:
-        """This rank's part of the prior's samples for a step."""
-        assert self.bank is not None
-        uniforms = randomness.uniform(self.seed, _DRAWN, step, global_rows(self.stage.drawn // collective.ranks(), self.device))
-        return self.bank[(uniforms * len(self.bank)).long()].long()
+    def _drawn(self, bank: Int[Tensor, "bank length"], step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Codes, `keep` and numbers of this rank's part of the prior's samples for a step."""
+        places = global_rows(self.stage.drawn // collective.ranks(), self.device)
+        which = (randomness.uniform(self.seed, _DRAWN, step, places) * len(bank)).long()
+        return bank[which].long(), self.drawn_keeps.at(step, len(places)), self._numbers(_DRAWN_CHANGES, step, places)
+
+    def _numbers(self, counter: int, step: int, places: Int[Tensor, " rows"]) -> Float[Tensor, "rows 8"]:
+        return randomness.uniform(self.seed, counter, step, places[:, None], torch.arange(8, device=self.device))
 
     def _swapped(
         self, codes: Int[Tensor, "batch length"], step: int, places: Int[Tensor, " batch"]
