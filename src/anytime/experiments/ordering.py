@@ -37,7 +37,7 @@ def compute(bench: Workbench) -> Results:
     for seed in s.seeds:
         for kind in PAIR:
             rows += bench.of_run(kind, seed, facts, partial(model_rows, kind, seed, x=x, reporter=s.reporter))
-    length = bench.plan("ordered", s.seed).config.model.autoencoder.length
+    length = bench.plan("ordered", s.seed).codes.model.autoencoder.length
 
     def principal() -> list[Row]:
         errors = pca_error_by_codes(pca.fit(s.dataset.train.to(s.device), length), x, range(length + 1))
