@@ -93,7 +93,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         Verdict(
             "ordered has the least error at every length below full",
             not lost,
-            f"not the least at {_spans(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
+            f"not the least at {spans(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
             "superior reconstructions compared to PCA and unordered across all truncation lengths",
         ),
         Verdict(
@@ -111,9 +111,9 @@ def decide(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-def _spans(numbers: Sequence[int]) -> str:
+def spans(numbers: Sequence[int]) -> str:
     """
-    >>> _spans([1, 2, 3, 7])
+    >>> spans([1, 2, 3, 7])
     '1–3, 7'
     """
     spans: list[list[int]] = []
