@@ -63,7 +63,7 @@ def model_rows(
             {**shared, "epoch": line["epoch"], "validation_bits": line["validation"]["loss"]}
             for line in log.read(Paths(folder).metrics)
         ),
-        {**shared, "png": strip(to_float(model.sample(SHOWN, seed)), COLUMNS)},
+        {**shared, "png": strip(to_float(model.sample(SHOWN, seed)).cpu(), COLUMNS)},
     ]
 
 

@@ -29,7 +29,6 @@ from anytime.training.run import used
 SIZES = (None, *reversed(FEWER))
 """Training pictures, None for all of them. Other experiments have those; then the smallest, which is the most telling."""
 EXAMPLES = 10_000  # pictures behind errors and bits, at most
-Picture = UInt8[Tensor, "n channel height width"]
 
 
 def compute(bench: Workbench) -> Results:
@@ -41,19 +40,18 @@ def compute(bench: Workbench) -> Results:
     for run, kind, seed in runs:
         train = used(s.dataset, bench.plan(run, seed).config).train
         about = {"series": kind, "seed": seed, "pictures": len(train)}
+        facts = {"x": digest(x), "train": digest(train[:EXAMPLES])}
         measure = partial(error_row, train=train[:EXAMPLES], x=x)
-        rows += [
-            {**about, **row}
-            for row in bench.of_run(
-                run, seed, {"x": digest(x), "train": digest(train[:EXAMPLES])}, measure, part="errors", alike=()
-            )
-        ]
+        rows += [{**about, **row} for row in bench.of_run(run, seed, facts, measure, part="errors")]
         rows += [{**row, **about} for row in whole(meter, run, seed)]
+    rows.sort(key=lambda row: -row["pictures"])
     notes = [meter.note(), "the same epochs with fewer pictures", f"errors and bits of up to {EXAMPLES:,} pictures"]
     return bench.results(rows, decide(rows), notes)
 
 
-def error_row(model: AnytimeModel, train: Picture, x: Picture) -> list[Row]:
+def error_row(
+    model: AnytimeModel, train: UInt8[Tensor, "m channel height width"], x: UInt8[Tensor, "n channel height width"]
+) -> list[Row]:
     """Mean squared error from all codes and bits a code, of pictures trained on and held out."""
     row: Row = {}
     for part, pictures in (("training", train), ("held_out", x)):

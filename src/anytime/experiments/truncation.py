@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from statistics import mean
 
 from anytime.autoencoders.truncation import probabilities
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
 from anytime.experiments.results import Results, Row, Verdict, curve, read
-from anytime.experiments.verdicts import below, values
+from anytime.experiments.verdicts import averages, below, values
 from anytime.experiments.workbench import Workbench
 
 SERIES = {"uniform": "ordered", "Geo(0.03)": "geometric-0.03", "Geo(0.1)": "geometric-0.1"}
@@ -44,7 +44,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
     name, found = distance_name(rows), label(rows)
     at = {(series, f): values(rows, series, name, fraction=f) for series in SERIES for f in FRACTIONS}
     uniform, mild, steep = SERIES
-    averages = {law: [mean(numbers) for numbers in zip(*(at[law, f] for f in FRACTIONS), strict=True)] for law in SERIES}
+    average = partial(averages, rows, value=name, fraction=FRACTIONS)
     return [
         Verdict(
             f"{found}: every law trades codes for quality (all of the codes below 0.2 of them)",
@@ -53,7 +53,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         ),
         Verdict(
             f"{found}: {mild} is above {uniform}, on average over the fractions",
-            *below({"average": (averages[uniform], averages[mild])}),
+            *below({"average": (average(uniform), average(mild))}),
             "Geo(0.03) is marginally worse than uniform",
         ),
         Verdict(

@@ -26,6 +26,12 @@ def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[f
     return [row[value] for row in sorted(found, key=lambda row: row["seed"])]
 
 
+def averages(rows: Sequence[Row], series: str, value: str, **where: Sequence[Any]) -> list[float]:
+    """The mean over several places, by seed."""
+    ((key, places),) = where.items()
+    return [mean(each) for each in zip(*(values(rows, series, value, **{key: place}) for place in places), strict=True)]
+
+
 def less(a: Values, b: Values, level: float | None = None) -> bool | None:
     """Whether a is below b; None where the seeds of one differ by as much as the two do, or one seed cannot tell.
 

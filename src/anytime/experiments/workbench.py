@@ -18,6 +18,7 @@ from torch import Tensor
 from anytime import __version__, storage
 from anytime.autoencoders.vae import VAE, load_vae
 from anytime.data import Dataset
+from anytime.errors import UserError
 from anytime.evaluation.assessment import check_shape
 from anytime.evaluation.features import FeatureNetwork
 from anytime.experiments.forecast import forecast
@@ -31,7 +32,6 @@ from anytime.training.folder import data_digest, environment, what
 from anytime.training.log import Reporter, Silent
 from anytime.training.pause import NEVER, Pause
 from anytime.training.recipes import Scale
-from anytime.training.run import used
 
 PUBLISHED = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}
 """Training pictures of the paper's sets."""
@@ -87,7 +87,10 @@ class Workbench:
         s, missing = self.setting, list[Plan]()
         for kind, seed in runs:
             run = self.plan(kind, seed)
-            used(s.dataset, run.config)
+            wanted, there = run.config.examples or 0, len(s.dataset.train)
+            if wanted > there and not s.smoke:
+                text = f"{self.experiment} trains on {wanted:,} pictures, more than the {there:,} of {s.dataset.name}"
+                raise UserError(f"{text}; choose a larger set with --dataset")
             if not all(self._measured(run, piece_name(kind, seed, part), alike) for part in parts):
                 missing.append(run)
         s.reporter.say(forecast(missing, s.dataset))
