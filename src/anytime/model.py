@@ -83,6 +83,11 @@ class AnytimeModel(nn.Module):
         return self.config.autoencoder.quantizer.codebook_size
 
     @property
+    def is_sound(self) -> bool:
+        """Whether it makes waveforms, [n, 1, time] in [-1, 1], rather than pictures."""
+        return self.config.autoencoder.network == "audio"
+
+    @property
     def device(self) -> torch.device:
         return self.autoencoder.quantizer.codebook.device
 
@@ -113,7 +118,7 @@ class AnytimeModel(nn.Module):
         return self
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+    def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
         """The codes of x, most important first."""
         if tuple(x.shape[1:]) != self.config.autoencoder.shape:
             raise UserError(f"this model takes data of shape {self.config.autoencoder.shape}, not {tuple(x.shape[1:])}")
@@ -121,7 +126,7 @@ class AnytimeModel(nn.Module):
         return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
         self._check_codes(codes, "codes")
         self.eval()
@@ -234,7 +239,7 @@ class AnytimeModel(nn.Module):
         storage.write_json(folder / CONFIG, to_dict(self.config))
         return folder
 
-    def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         rows = DECODED_AT_ONCE if self.device.type == "cpu" else BLOCK
         return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
 

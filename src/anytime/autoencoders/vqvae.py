@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.autoencoders import image
+from anytime.autoencoders import audio, image
 from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
 from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
@@ -19,8 +21,8 @@ from anytime.errors import UserError
 class AutoencoderConfig:
     """Shapes of the autoencoder. What it must agree on (length, dim, the map's size) is checked here."""
 
-    shape: tuple[int, int, int]
-    """Channels, height and width of the data."""
+    shape: tuple[int, int, int] | tuple[int, int]
+    """Channels, height and width of the data; of sound, channels and samples."""
     length: int
     """K, full number of codes."""
     dim: int
@@ -34,12 +36,18 @@ class AutoencoderConfig:
     strides: tuple[int, ...]
     blocks: int = 0
     """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none."""
+    network: Literal["image", "audio"] = "image"
+    """Convolutions over height and width, or over time with WaveGAN's decoder."""
 
     def __post_init__(self) -> None:
+        if len(self.shape) != (3 if self.network == "image" else 2):
+            raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
         if self.blocks < 0:
             raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
+        if self.network == "audio" and (self.blocks or any(k < s for k, s in zip(self.kernels, self.strides, strict=True))):
+            raise UserError("autoencoder: the audio network has no blocks, and no kernels narrower than their strides")
         if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
             raise UserError(
                 f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
@@ -56,14 +64,16 @@ class AutoencoderConfig:
         return self.length if self.layout == "channel" else self.dim
 
     @property
-    def places(self) -> tuple[int, int]:
-        """Height and width of the feature map."""
-        height, width = (image.map_size(s, self.kernels, self.strides) for s in self.shape[1:])
-        return height, width
+    def places(self) -> tuple[int, ...]:
+        """Height and width of the feature map; of sound, its length."""
+        size = audio.map_size if self.network == "audio" else image.map_size
+        return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
-    def decoded_size(self) -> tuple[int, int]:
-        """Height and width of what the decoder makes of the feature map."""
+    def decoded_size(self) -> tuple[int, ...]:
+        """Height and width (or length) of what the decoder makes of the feature map."""
+        if self.network == "audio":
+            return (self.places[0] * math.prod(self.strides),)
         height, width = (image.picture_size(s, self.kernels, self.strides) for s in self.places)
         return height, width
 
@@ -80,8 +90,11 @@ class VQVAE(nn.Module):
         super().__init__()
         self.config = config
         channels = [config.shape[0], *config.widths, config.channels]
-        self.encoder = image.encoder(channels, config.kernels, config.strides, config.blocks)
-        self.decoder = image.decoder(channels, config.kernels, config.strides, config.blocks)
+        layers = channels, config.kernels, config.strides
+        if config.network == "audio":
+            self.encoder, self.decoder = audio.encoder(*layers), audio.decoder(*layers, config.places[0])
+        else:
+            self.encoder, self.decoder = image.encoder(*layers, config.blocks), image.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 
     @property
@@ -92,28 +105,28 @@ class VQVAE(nn.Module):
     def codebook_size(self) -> int:
         return self.config.quantizer.codebook_size
 
-    def latents(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch length dim"]:
+    def latents(self, x: Float[Tensor, "batch channel *place"]) -> Float[Tensor, "batch length dim"]:
         """e(x), before quantization."""
         return to_latents(self.encoder(x), self.config.layout)
 
-    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel height width"]:
+    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel *place"]:
         """d(z)."""
         x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.places))
         return x.float()
 
-    def forward(self, x: Float[Tensor, "batch channel height width"], keep: Int[Tensor, " batch"]) -> Reconstruction:
+    def forward(self, x: Float[Tensor, "batch channel *place"], keep: Int[Tensor, " batch"]) -> Reconstruction:
         """d(z_{<=keep}): encode, quantize, cut, decode."""
         latents = self.latents(x)
         quantized = self.quantizer(latents)
         return Reconstruction(self.decode_latents(truncate(quantized.latents, keep)), latents, quantized)
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+    def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
         """The codes of x, most important first."""
         return self.quantizer.nearest(self.latents(x).float())
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
         latents = self.quantizer.codebook.new_zeros(len(codes), self.length, self.config.dim)
         latents[:, : codes.shape[1]] = self.quantizer.lookup(codes)

@@ -63,6 +63,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
+    if model.is_sound:
+        raise UserError(f"{arguments.model} makes sound, and evaluate measures pictures so far; give it a model of pictures")
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
     network = network_for(arguments.inception, arguments.scale == "smoke", model.device)

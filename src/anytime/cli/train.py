@@ -34,7 +34,7 @@ CONTINUOUS = ("vae", "pixels", "pca")
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba, or folder with --data."""
+    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba; with --data vctk, audiomnist or folder."""
     recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] | None = None
     """The paper's, our best, the original VQ-VAE with a PixelCNN, a VAE without a prior, or a density of dequantised pixels or
     of their principal components; best for digits, else paper."""
@@ -47,7 +47,7 @@ class Arguments(Common):
     prior: Literal["transformer", "lstm", "pixelcnn"] | None = None
     """Another kind of prior: an LSTM with the Transformer's number of weights, or a PixelCNN with the codes on a square."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """A local copy of the set in its published format, or the folder of pictures."""
+    """A local copy of the set in its published format, or the folder of pictures or sounds."""
     share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -76,6 +76,8 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
+        if console is not None and dataset.is_sound and not dataset.synthetic:
+            console.say(dataset.source)  # how it was cut, scaled, padded and split, and what is missing
         report = _trained(config, dataset, folder, device, console, arguments.share)
         if report is None:
             return None

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int16, UInt8
 from torch import Tensor
 
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.pca import PCA
 from anytime.autoencoders.vae import VAE
-from anytime.data.loader import to_float
+from anytime.data.loader import mask_of, to_float
 from anytime.model import AnytimeModel
 
 BATCH = 500
@@ -24,20 +24,24 @@ Progress = Callable[[int], None]
 @torch.no_grad()
 def error_by_codes(
     model: AnytimeModel,
-    x: UInt8[Tensor, "n channel height width"],
+    x: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"],
     counts: Sequence[int],
     progress: Progress | None = None,
 ) -> list[float]:
-    """Mean squared error per value of x, in [0, 1] units, from the first `count` codes, for each count."""
-    sums = torch.zeros(len(counts), dtype=torch.float64)
-    for start, part in zip(range(0, len(x), BATCH), x.split(BATCH), strict=True):
-        pixels = to_float(part).to(model.device)
+    """Mean squared error per value of x, pictures in [0, 1] and sound in [-1, 1], from the first `count` codes, for each count.
+
+    The padding of short sounds is no value of x.
+    """
+    sums, values = torch.zeros(len(counts), dtype=torch.float64), 0
+    for start, part in zip(range(0, len(x), BATCH), torch.split(x, BATCH), strict=True):
+        pixels, mask = to_float(part).to(model.device), mask_of(part.to(model.device))
+        values += part.numel() if mask is None else int(mask.sum(dtype=torch.float64))
         codes = model.encode(pixels)
         for index, count in enumerate(counts):
-            sums[index] += squared_error(pixels, model.decode(codes[:, :count])).double().sum().cpu()
+            sums[index] += squared_error(pixels, model.decode(codes[:, :count]), mask).double().sum().cpu()
         if progress is not None:
             progress(start + len(part))
-    return (sums / x.numel()).tolist()
+    return (sums / max(1, values)).tolist()
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from anytime.autoencoders.vae import VAE
 from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
+from anytime.data.wav import write_wav
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
 from anytime.evaluation.likelihood import bits_per_dim
 from anytime.evaluation.reconstruction import error_by_codes, vae_error_by_codes
@@ -47,6 +48,9 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
         "errors": folder / "errors.json",
         "report": folder / "report.html",
     }
+    if model.is_sound:
+        paths |= {"sound": folder / "samples" / "x-0000.wav"}
+        write_wav(paths["sound"], sample.data[0])
     write_png(paths["grid"], rows)
     write_gif(paths["movie"], _frames(model, sample.codes), FRAME_SECONDS)
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
@@ -76,7 +80,7 @@ def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, se
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
     """The samples sharpening from one code to all; long codes in strides."""
     counts = np.linspace(1, model.length, min(model.length, FRAMES)).round().astype(int)
-    scale = max(1, 64 // model.config.autoencoder.shape[-1])
+    scale = 1 if model.is_sound else max(1, 64 // model.config.autoencoder.shape[-1])
     return [grid(model.decode(codes[:, :count]).cpu(), scale=scale) for count in counts]
 
 
@@ -87,14 +91,14 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
         "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
         picture("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
         picture("gif", movie, "One batch sharpening code by code."),
-        *_curves(metrics, errors),
+        *_curves(metrics, errors, "samples in [-1, 1]" if model.is_sound else "pixels in [0, 1]"),
         "<h2>How it was made</h2>",
         _table(folder, metrics),
     ]
     return document(title, parts)
 
 
-def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
+def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> list[str]:
     """Loss curves and the error by code length; without matplotlib, the errors as a sentence."""
     if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
@@ -117,7 +121,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
         "<h2>Training</h2>",
         picture("png", plot_png(losses), "Loss by epoch, on training and validation data."),
         "<h2>Error by code length</h2>",
-        picture("png", plot_png(curve), "Held-out reconstruction error, pixels in [0, 1], from the first codes."),
+        picture("png", plot_png(curve), f"Held-out reconstruction error, {unit}, from the first codes."),
     ]
 
 

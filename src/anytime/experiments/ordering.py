@@ -40,7 +40,7 @@ def compute(bench: Workbench) -> Results:
     length = bench.plan("ordered", s.seed).codes.model.autoencoder.length
 
     def principal() -> list[Row]:
-        errors = pca_error_by_codes(pca.fit(s.dataset.train.to(s.device), length), x, range(length + 1))
+        errors = pca_error_by_codes(pca.fit(s.dataset.pictures.to(s.device), length), x, range(length + 1))
         return error_rows({"series": "pca", "examples": len(x)}, errors)
 
     rows += bench.of_data("pca", {**facts, "length": length, "train": len(s.dataset.train)}, principal)

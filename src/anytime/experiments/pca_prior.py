@@ -32,7 +32,7 @@ def compute(bench: Workbench) -> Results:
     """Bits per dimension in both spaces, of held-out and of training pictures, by epoch, and a few samples."""
     s, rows = bench.setting, list[Row]()
     count = SMOKE_EXAMPLES if s.smoke else EXAMPLES
-    x, train = s.dataset.held_out[:count], s.dataset.train[:count]
+    x, train = s.dataset.held_out[:count], s.dataset.pictures[:count]
     bench.announce([(space, seed) for seed in s.seeds for space in SPACES])
     facts = {"x": digest(x), "train": digest(train), "shown": SHOWN}
     for seed in s.seeds:

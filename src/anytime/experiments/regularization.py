@@ -38,7 +38,7 @@ def compute(bench: Workbench) -> Results:
     runs = [(with_fewer(kind, size), kind, seed) for seed in s.seeds for size in SIZES for kind in PAIR]
     bench.announce([(run, seed) for run, _, seed in runs], ("", "errors"), ALIKE)
     for run, kind, seed in runs:
-        train = used(s.dataset, bench.plan(run, seed).config).train
+        train = used(s.dataset, bench.plan(run, seed).config).pictures
         about = {"series": kind, "seed": seed, "pictures": len(train)}
         facts = {"x": digest(x), "train": digest(train[:EXAMPLES])}
         measure = partial(error_row, train=train[:EXAMPLES], x=x)

@@ -18,7 +18,7 @@ from anytime.data.pictures import labelled_rows, write_png
 from anytime.errors import UserError
 from anytime.priors.continuous import ContinuousConfig, ContinuousTransformer
 from anytime.priors.dequantized import DensityConfig, DensityModel, Space, dequantized, load_density
-from anytime.training.recipes import Scale, Shape
+from anytime.training.recipes import Scale, Shape, picture_shape
 from anytime.training.stages import PRIOR, PriorStage, warmed_rate
 from anytime.training.tasks import Numbers, Task, adamw, global_rows, validation_batches
 
@@ -59,7 +59,9 @@ class DensityRunConfig:
 def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> DensityRunConfig:
     """The paper's Transformer with a mixture of ten logistics, for the prior's epochs; the same for both spaces."""
     length = math.prod(shape)
-    model = DensityConfig(name=name, shape=shape, space=space, prior=ContinuousConfig(length=length))
+    model = DensityConfig(
+        name=name, shape=picture_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length)
+    )
     config = DensityRunConfig(scale=scale, model=model)
     if scale == "short":
         return replace(config, prior=replace(config.prior, epochs=20))

@@ -19,6 +19,7 @@ import torch
 from anytime import __version__, collective, storage
 from anytime.config import from_dict, read_json, to_dict
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.training import distributed
 from anytime.training.recipes import RunConfig
@@ -156,7 +157,9 @@ def _starts(path: Path, dataset: Dataset, flag: str) -> list[dict[str, Any]]:
 
 def data_digest(dataset: Dataset) -> str:
     """Names the data by a few examples: they tell sets apart, and hashing all of them would cost seconds."""
-    return storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
+    few = dataset.train[::997]
+    train = few.tiles() if isinstance(few, Recordings) else few.clone()
+    return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
 
 
 HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
+from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel, load
 from anytime.training import samples
 from anytime.training.recipes import RunConfig
@@ -46,7 +47,11 @@ class CodesPlan:
     stages: tuple[str, ...] = ("pretrain", "ordered", "prior")
 
     def __init__(
-        self, config: RunConfig, train: UInt8[Tensor, "n ..."], validation: UInt8[Tensor, "m ..."], device: torch.device
+        self,
+        config: RunConfig,
+        train: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | Recordings,
+        validation: UInt8[Tensor, "m ..."] | Int16[Tensor, "m ..."],
+        device: torch.device,
     ) -> None:
         self.config, self.device = config, device
         self.train, self.validation = train, validation

@@ -9,14 +9,14 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime import collective, randomness, storage
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 from anytime.training import checkpoint as checkpoints
@@ -31,7 +31,8 @@ from anytime.training.settings import Config, Settings
 from anytime.training.step import Compute
 from anytime.training.tasks import Numbers, Task
 
-Maker = Callable[[Config, Tensor, Tensor, torch.device], Plan[Model]]
+Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
+Maker = Callable[[Config, Any, Tensor, torch.device], Plan[Model]]
 """(config, training examples, validation examples, device) -> what to train."""
 
 
@@ -184,7 +185,7 @@ class Run(Generic[Model]):
         self.last_checkpoint = time.monotonic()
 
 
-def resident(examples: UInt8[Tensor, "n ..."], device: torch.device) -> UInt8[Tensor, "n ..."]:
+def resident(examples: Part, device: torch.device) -> Part:
     """The examples on the device where they fit beside the training, else as they are: batches then travel one by one."""
     if device.type == "cuda" and examples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return examples

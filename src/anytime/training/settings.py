@@ -17,8 +17,8 @@ class Settings(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of the data."""
+    def shape(self) -> tuple[int, ...]:
+        """(channel, height, width) of the data; (channel, time) of sound."""
 
     @property
     def examples(self) -> int | None: ...

@@ -9,6 +9,9 @@ from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
 from anytime.errors import UserError
 
+Padding = Literal["masked", "silence"]
+"""What the end of a crop is that its recording does not reach: nothing, left out of the loss; or silence, to be learned."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderStage:
@@ -22,6 +25,8 @@ class AutoencoderStage:
     batch: int = 128
     """Examples per step, over all ranks."""
     rate: float = 1e-3
+    padding: Padding = "masked"
+    """Of sounds shorter than a crop: masked from the loss, or learned as silence. Pictures have none."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)

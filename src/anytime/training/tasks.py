@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import collective, randomness
@@ -15,9 +15,10 @@ from anytime.autoencoders.losses import Reduction, vq_losses
 from anytime.autoencoders.quantizer import codebook_use
 from anytime.autoencoders.truncation import Truncation, draw_keep, kept
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.data.loader import Loader, to_float
+from anytime.data.loader import Loader, mask_of, to_float
+from anytime.data.recordings import Recordings
 from anytime.priors import Network
-from anytime.training.stages import AutoencoderStage, PriorStage, warmed_rate
+from anytime.training.stages import AutoencoderStage, Padding, PriorStage, warmed_rate
 
 VALIDATION_BATCH = 500
 
@@ -73,15 +74,21 @@ class AutoencoderOutput(NamedTuple):
 class AutoencoderObjective(nn.Module):
     """Eq. 6 at a drawn `keep`, averaged over the batch."""
 
-    def __init__(self, model: VQVAE, reduction: Reduction) -> None:
+    def __init__(self, model: VQVAE, reduction: Reduction, padding: Padding = "masked") -> None:
         super().__init__()
         self.model = model
         self.reduction: Reduction = reduction
+        self.padding: Padding = padding
 
-    def forward(self, x: UInt8[Tensor, "batch channel height width"], keep: Int[Tensor, " batch"]) -> AutoencoderOutput:
-        pixels = to_float(x)
-        out = self.model(pixels, keep)
-        terms = vq_losses(pixels, out.x, out.quantized, keep, self.reduction)
+    def forward(
+        self,
+        x: UInt8[Tensor, "batch channel height width"] | Int16[Tensor, "batch channel time"],
+        keep: Int[Tensor, " batch"],
+    ) -> AutoencoderOutput:
+        values = to_float(x)
+        out = self.model(values, keep)
+        mask = mask_of(x) if self.padding == "masked" else None
+        terms = vq_losses(values, out.x, out.quantized, keep, self.reduction, mask)
         losses = torch.stack([terms.total.mean(), terms.reconstruction.mean(), terms.quantization.mean()])
         return AutoencoderOutput(losses, out.latents.detach(), out.quantized.codes)
 
@@ -91,9 +98,11 @@ class AutoencoderTask:
 
     loss_names = ("loss", "reconstruction", "quantization")
 
-    def __init__(self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor, validation: Tensor, seed: int) -> None:
+    def __init__(
+        self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor | Recordings, validation: Tensor, seed: int
+    ) -> None:
         self.name, self.stage, self.module, self.seed = name, stage, model, seed
-        self.objective = AutoencoderObjective(model, stage.reduction)
+        self.objective = AutoencoderObjective(model, stage.reduction, stage.padding)
         self.loader = Loader(train, stage.batch, seed, collective.rank(), collective.ranks())
         self.validation, self.device = validation, model.quantizer.codebook.device
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
@@ -112,8 +121,9 @@ class AutoencoderTask:
         return x, self.keep_at(step, len(x))
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        self._last = objective(*inputs)
-        return self._last.losses
+        out: AutoencoderOutput = objective(*inputs)
+        self._last = out._replace(losses=out.losses.detach())  # whoever held on to the gradients' graph would bind its stream
+        return out.losses
 
     def keep_at(self, step: int, rows: int) -> Int[Tensor, " rows"]:
         """`keep` of this rank's rows, numbered over the global batch: it does not matter how many ranks share it."""

@@ -18,7 +18,7 @@ from anytime.data.loader import Loader, to_float
 from anytime.data.pictures import labelled_rows, write_png
 from anytime.errors import UserError
 from anytime.sampling.budget import code_count
-from anytime.training.recipes import SMOKE_EXAMPLES, Scale, Shape, paper
+from anytime.training.recipes import SMOKE_EXAMPLES, Scale, Shape, paper, picture_shape
 from anytime.training.samples import FRACTIONS
 from anytime.training.stages import VAEStage
 from anytime.training.tasks import (
@@ -74,7 +74,7 @@ def vae(name: str, shape: Shape, scale: Scale = "full", length: int | None = Non
     like = paper(name, shape).model.autoencoder
     model = VAEConfig(
         name=name,
-        shape=shape,
+        shape=picture_shape(shape, "--recipe vae"),
         length=like.length if length is None else length,
         widths=like.widths,
         kernels=like.kernels,

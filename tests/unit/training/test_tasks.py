@@ -9,10 +9,22 @@ import torch
 
 from anytime import collective
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, probabilities
+from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.dataset import synthetic
+from anytime.data.loader import to_float
+from anytime.data.recordings import ABSENT
+from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel, _tiny
+from anytime.training.recipes import paper, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage
-from anytime.training.tasks import AutoencoderTask, PriorObjective, PriorTask, validation_batches, validation_keeps
+from anytime.training.tasks import (
+    AutoencoderObjective,
+    AutoencoderTask,
+    PriorObjective,
+    PriorTask,
+    validation_batches,
+    validation_keeps,
+)
 
 STAGE = AutoencoderStage(epochs=2, truncation=Uniform(), batch=16)
 
@@ -130,3 +142,30 @@ def test_the_priors_optimizer_and_rate(tiny: AnytimeModel) -> None:
     with torch.no_grad():
         expected = float(PriorObjective(tiny.prior)(codes[:10].long()))
     assert made.validate()["loss"] == pytest.approx(expected)
+
+
+def test_the_padding_of_sounds_is_masked_or_learned_as_silence() -> None:
+    dataset = synthetic_sounds("tones", count=64)
+    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    torch.manual_seed(0)
+    model = VQVAE(config).eval()
+    x, keep = dataset.validation, torch.full((len(dataset.validation),), config.length)
+    loud = torch.where(x == ABSENT, 20_000, x)
+    masked, silence = (AutoencoderObjective(model, "mean", padding) for padding in ("masked", "silence"))
+    with torch.no_grad():
+        x_hat = model(to_float(x), keep).x
+        error = ((x_hat - to_float(x)).square() * (x != ABSENT)).sum((1, 2)) / (x != ABSENT).sum((1, 2))
+        assert torch.allclose(masked(x, keep).losses[1], error.mean(), rtol=1e-5)
+        assert torch.allclose(silence(x, keep).losses[1], (x_hat - to_float(x)).square().mean(), rtol=1e-5)
+        assert not torch.equal(masked(loud, keep).losses[1], masked(x, keep).losses[1])
+
+
+def test_sounds_are_cropped_anew_in_every_epoch() -> None:
+    dataset = synthetic_sounds("tones", count=8)
+    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    stage = replace(STAGE, batch=8)
+    task = AutoencoderTask("ordered", stage, VQVAE(config), dataset.train, dataset.validation, seed=1)
+    first, second = (task.inputs(step)[0] for step in (0, 1))
+    assert first.shape == (8, 1, 15_360)
+    assert {tuple(x[0, :50].tolist()) for x in first} != {tuple(x[0, :50].tolist()) for x in second}
+    assert torch.equal(task.inputs(0)[0], first)
