@@ -19,7 +19,7 @@ from anytime.evaluation.summary import distance_name
 from anytime.experiments.catalogue import PAIR
 from anytime.experiments.distances import ALIKE, Meter, label, plot, samples_of
 from anytime.experiments.kinds import FEWER, with_fewer
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read
 from anytime.experiments.tailored import whole
 from anytime.experiments.verdicts import Values, below, every, less, values
 from anytime.experiments.workbench import Workbench, digest
@@ -118,12 +118,16 @@ def draw(path: Path) -> Path:
         own = sorted((row for row in results.rows if row["series"] == kind), key=lambda row: row["pictures"])
         plot(distances, own, kind, style, "pictures")
         for part, line in (("training", "-"), ("held_out", ":")):
-            points = [(row["pictures"], row[f"{part}_error"]) for row in own if f"{part}_error" in row]
-            colour = distances.lines[-1].get_color()
-            errors.plot(*zip(*points, strict=True), line, marker=".", color=colour, label=f"{kind}, {part.replace('_', ' ')}")
-    distances.set(xlabel="training pictures", ylabel=label(results.rows), title=results.dataset, xscale="log")
-    errors.set(xlabel="training pictures", ylabel="mean squared error, all codes", xscale="log", ylim=(0, None))
+            points = curve(own, kind, "pictures", f"{part}_error")
+            colour, name = distances.lines[-1].get_color(), f"{kind}, {part.replace('_', ' ')}"
+            errors.plot(list(points), list(points.values()), line, marker=".", color=colour, label=name)
+    distances.set(ylabel=label(results.rows), title=results.dataset)
+    errors.set(ylabel="mean squared error, all codes", ylim=(0, None))
+    sizes = sorted({row["pictures"] for row in results.rows})
     for axes in (distances, errors):
+        axes.set(xlabel="training pictures", xscale="log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
         axes.legend(fontsize="small")
     target = path.with_suffix(".png")
     figure.savefig(target, dpi=120)
