@@ -1,4 +1,4 @@
-"""How well the prior knows codes it was not trained on."""
+"""How well a prior knows codes that it was not trained on, and a density numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from torch import Tensor
 
 from anytime.data.loader import to_float
 from anytime.model import AnytimeModel
+from anytime.priors.dequantized import DensityModel
 from anytime.priors.prior import Prior
+from anytime.randomness import derive, uniform
 
 BATCH = 500
+DENSITY_BATCH = 100  # sequences are as long as a picture has values
 
 
 def held_out_codes(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> Int[Tensor, "n length"]:
@@ -33,3 +36,15 @@ def bits_by_position(prior: Prior[Any], codes: Int[Tensor, "n length"]) -> list[
         nats = F.cross_entropy(prior(part).float().transpose(1, 2), part, reduction="none")
         sums += nats.double().sum(0)
     return (sums / len(codes) / math.log(2)).tolist()
+
+
+@torch.no_grad()
+def bits_per_dim(model: DensityModel, x: UInt8[Tensor, "n channel height width"], seed: int = 0) -> float:
+    """−log₂ p per value of x, averaged over the examples, each dequantised once by its number and the seed (Appendix D)."""
+    device, total, key = model.centre.device, 0.0, derive(seed, "held-out")
+    element = torch.arange(x[0].numel(), dtype=torch.int32, device=device)
+    for first, part in zip(range(0, len(x), DENSITY_BATCH), x.split(DENSITY_BATCH), strict=True):
+        rows = torch.arange(first, first + len(part), dtype=torch.int32, device=device)
+        bits = model.bits_per_dim(part.to(device), uniform(key, rows[:, None], element))
+        total += float(bits.double().sum())
+    return total / len(x)

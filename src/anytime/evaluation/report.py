@@ -18,8 +18,10 @@ from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.data.wav import write_wav
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
+from anytime.evaluation.likelihood import bits_per_dim
 from anytime.evaluation.reconstruction import error_by_codes, vae_error_by_codes
 from anytime.model import AnytimeModel
+from anytime.priors.dequantized import DensityModel
 from anytime.storage import write_json, write_whole
 from anytime.training import log
 from anytime.training.samples import code_rows
@@ -32,7 +34,7 @@ FRAME_SECONDS = 0.25
 @dataclass(frozen=True, slots=True)
 class Report:
     paths: dict[str, Path]  # what was written, by name
-    errors: list[float]  # mean squared error from 0, 1, …, length codes
+    numbers: dict[str, Any]  # what was measured
 
 
 def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
@@ -54,7 +56,7 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(paths["errors"], facts)
     write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
-    return Report(paths, errors)
+    return Report(paths, {"error_by_codes": errors})
 
 
 def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
@@ -63,7 +65,16 @@ def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
     path = folder / "errors.json"
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(path, facts)
-    return Report({"errors": path}, errors)
+    return Report({"errors": path}, {"error_by_codes": errors})
+
+
+def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
+    """The held-out bits per dimension of a density."""
+    x = dataset.held_out[:EXAMPLES]
+    bits = bits_per_dim(model, x, seed)
+    path = folder / "bits.json"
+    write_json(path, {"data": dataset.source, "examples": len(x), "bits_per_dim": bits})
+    return Report({"bits": path}, {"bits_per_dim": bits})
 
 
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:

@@ -35,6 +35,11 @@ class Notebook:
         piece = self._pieces().get(name)
         return piece if piece is not None and piece.facts == _plain(facts) else None
 
+    def holds(self, name: str, facts: Mapping[str, Any]) -> bool:
+        """Whether a piece of that name depends on these facts, among others."""
+        piece = self._pieces().get(name)
+        return piece is not None and all(piece.facts.get(key) == _plain(value) for key, value in facts.items())
+
     def keep(self, name: str, piece: Piece) -> Piece:
         """Write it down; returns it as it will be read."""
         # Read again: another process may have kept something meanwhile.

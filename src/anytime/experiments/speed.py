@@ -86,7 +86,7 @@ def _model(bench: Workbench, kind: str, engine: str) -> tuple[AnytimeModel, str]
         taken_over(run.folder, run.config, used(s.dataset, run.config))
         return load(run.folder, s.device, engine), run.folder.name
     with torch.random.fork_rng():
-        return AnytimeModel(run.config.model).to(s.device).eval().use(engine), "random"
+        return AnytimeModel(run.codes.model).to(s.device).eval().use(engine), "random"
 
 
 def pixel_rows(setting: Setting) -> list[Row]:

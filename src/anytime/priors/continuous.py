@@ -108,7 +108,12 @@ class ContinuousTransformer(nn.Module):
         for block in self.blocks:
             assert isinstance(block, Block)
             h = block.mixed(h, F.scaled_dot_product_attention(*block.heads_of(h), is_causal=True))
-        return mixture_of(self.head(h).float(), channels=1)
+        return self._law(h)
+
+    def _law(self, h: Float[Tensor, "*batch width"]) -> Mixture:
+        # Not in bfloat16: a level of a pixel is a hundredth of its spread, and eight bits would round where it lies.
+        with torch.autocast(h.device.type, enabled=False):
+            return mixture_of(self.head(h.to(self.head.weight.dtype)), channels=1)
 
     def log_likelihood(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
         """log p(value_i | values_{<i}) as a density in the values' own unit, in nats."""
@@ -142,8 +147,7 @@ class ContinuousTransformer(nn.Module):
             keys, kept = state.keys[layer], state.values[layer]
             keys[:, :, place], kept[:, :, place] = key[:, :, 0], value[:, :, 0]
             h = block.mixed(h, F.scaled_dot_product_attention(query, keys[:, :, :reach], kept[:, :, :reach]))
-        law = mixture_of(self.head(h[:, 0]).float(), channels=1)
-        return law, Cache(state.keys, state.values, state.position + 1, reach)
+        return self._law(h[:, 0]), Cache(state.keys, state.values, state.position + 1, reach)
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n length"]:

@@ -22,8 +22,8 @@ from anytime.data import Dataset
 from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.training import distributed
-from anytime.training.plan import Settings
 from anytime.training.recipes import RunConfig
+from anytime.training.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,15 @@ def _agree(path: Path, config: Settings) -> None:
     if not path.exists():
         storage.write_json(path, to_dict(config))
         return
+    refuse_difference(_theirs(path, config), to_dict(config), f"{path.parent} holds a run")
+
+
+def _theirs(path: Path, config: Settings) -> dict[str, Any]:
+    """The config of another run as one of this kind; of another kind, or edited, it is told by its difference."""
     theirs = read_json(path)
-    with suppress(UserError):  # what an older version left out has its default; an edited file is told by its difference
-        theirs = to_dict(from_dict(type(config), theirs))
-    refuse_difference(theirs, to_dict(config), f"{path.parent} holds a run")
+    with suppress(UserError):
+        theirs = to_dict(from_dict(type(config), theirs))  # what an older version left out has its default
+    return theirs
 
 
 def refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
@@ -161,15 +166,20 @@ HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
 """Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
 
 
-def what(config: RunConfig) -> dict[str, Any]:
+def what(config: Settings) -> dict[str, Any]:
     """A config without the keys that say how it is computed."""
-    return {key: value for key, value in to_dict(config).items() if key not in HOW}
+    return _what(to_dict(config))
 
 
-def taken_over(folder: Path, config: RunConfig, dataset: Dataset) -> dict[str, Any]:
-    """How a finished run was last started; one of another config or of other data is refused."""
-    refuse_difference(what(read_config(folder)), what(config), f"{folder} holds a run")
-    return _starts(Paths(folder).environment, dataset, "--runs-dir")[-1]
+def _what(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in HOW}
+
+
+def taken_over(folder: Path, config: Settings, dataset: Dataset) -> dict[str, Any]:
+    """How a finished run was last started, and in which precision; one of another config or of other data is refused."""
+    theirs = _theirs(Paths(folder).config, config)
+    refuse_difference(_what(theirs), what(config), f"{folder} holds a run")
+    return {**_starts(Paths(folder).environment, dataset, "--runs-dir")[-1], "precision": theirs["precision"]}
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""What a run is told about itself, and what it trains: the run's folder, loop and checkpoints know nothing else."""
+"""What a run trains: its folder, loop and checkpoints know nothing else about it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Int16, UInt8
@@ -20,39 +20,6 @@ from anytime.training.recipes import RunConfig
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
 Model = TypeVar("Model", bound=nn.Module)
-
-
-@runtime_checkable
-class Settings(Protocol):
-    """What the config of every kind of run holds, besides its model and its stages."""
-
-    @property
-    def scale(self) -> Literal["smoke", "short", "full"]: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(channel, height, width) of the data; (channel, time) of sound."""
-
-    @property
-    def examples(self) -> int | None: ...
-
-    @property
-    def precision(self) -> Literal["float32", "bfloat16"]: ...
-
-    @property
-    def compile(self) -> bool: ...
-
-    @property
-    def graph(self) -> bool: ...
-
-    @property
-    def checkpoint_seconds(self) -> float: ...
-
-    @property
-    def sample_grids(self) -> int: ...
 
 
 @runtime_checkable

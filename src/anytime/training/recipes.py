@@ -275,13 +275,6 @@ def scaled(config: RunConfig, scale: Scale) -> RunConfig:
     return config
 
 
-def computed_on(config: RunConfig, device: str) -> RunConfig:
-    """The recipe as that type of device computes it: on a GPU in bfloat16, compiled and captured as a graph."""
-    if device != "cuda" or config.scale == "smoke":
-        return config
-    return replace(config, precision="bfloat16", compile=True, graph=True)
-
-
 def _smoke(config: RunConfig) -> RunConfig:
     old = config.model
     autoencoder = replace(old.autoencoder, widths=tuple(min(w, 8) for w in old.autoencoder.widths))

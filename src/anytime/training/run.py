@@ -25,12 +25,12 @@ from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.pause import NEVER, Pause
-from anytime.training.plan import CodesPlan, Model, Plan, Settings
+from anytime.training.plan import CodesPlan, Model, Plan
 from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig
+from anytime.training.settings import Config, Settings
 from anytime.training.step import Compute
 from anytime.training.tasks import Numbers, Task
 
-Config = TypeVar("Config", bound=Settings)
 Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
 Maker = Callable[[Config, Any, Tensor, torch.device], Plan[Model]]
 """(config, training examples, validation examples, device) -> what to train."""

@@ -63,26 +63,6 @@ def test_each_conditional_integrates_to_one_in_the_values_own_unit(prior: Contin
         assert float(torch.trapezoid(densities, grid)) == pytest.approx(1, abs=1e-3)
 
 
-def test_no_law_depends_on_its_own_or_a_later_value(prior: ContinuousTransformer, values: torch.Tensor) -> None:
-    values.requires_grad_()
-    for position in range(7):
-        (gradient,) = torch.autograd.grad(prior(values).means[:, position].sum(), values, allow_unused=position == 0)
-        assert (gradient[:, position:] == 0).all(), f"law {position} looks ahead"
-        assert (gradient[:, :position] != 0).all(), f"law {position} does not see all that came before"
-
-
-@torch.no_grad()
-def test_steps_equal_the_full_pass(prior: ContinuousTransformer, values: torch.Tensor) -> None:
-    whole, state = prior(values), prior.start(4)
-    for position in range(7):
-        law, state = prior.step(values[:, position - 1] if position else None, state)
-        torch.testing.assert_close(law.means, whole.means[:, position], atol=1e-10, rtol=0)
-        torch.testing.assert_close(law.weights, whole.weights[:, position], atol=1e-10, rtol=0)
-        torch.testing.assert_close(law.log_scales, whole.log_scales[:, position], atol=1e-10, rtol=0)
-    with pytest.raises(ValueError, match="all 7 values are drawn"):
-        prior.step(values[:, 6], state)
-
-
 def test_a_row_of_a_sample_does_not_see_how_many_follow() -> None:
     torch.manual_seed(0)
     prior = ContinuousTransformer(SMALL).eval()
