@@ -22,13 +22,13 @@ from anytime.errors import UserError
 from anytime.evaluation.assessment import check_shape
 from anytime.evaluation.features import FeatureNetwork
 from anytime.experiments.forecast import forecast
-from anytime.experiments.notebook import Notebook, Piece
+from anytime.experiments.notebook import Notebook, Piece, Update
 from anytime.experiments.results import Results, Row, Verdict
 from anytime.experiments.trainings import Plan, plan, trained
 from anytime.model import WEIGHTS, AnytimeModel, load
 from anytime.priors.dequantized import DensityModel, load_density
 from anytime.training.density_run import DensityRunConfig
-from anytime.training.folder import data_digest, environment, what
+from anytime.training.folder import data_digest, environment, now_called, what
 from anytime.training.log import Reporter, Silent
 from anytime.training.pause import NEVER, Pause
 from anytime.training.recipes import Scale
@@ -97,7 +97,7 @@ class Workbench:
 
     def _measured(self, run: Plan, name: str, alike: Sequence[str]) -> bool:
         facts = {"run": what(run.config), "data": data_digest(self.setting.dataset)}
-        return any(notebook.holds(name, facts) for notebook in (self.notebook, *self._others(alike)))
+        return any(notebook.holds(name, facts, _updating(run)) for notebook in (self.notebook, *self._others(alike)))
 
     def of_run(
         self,
@@ -149,7 +149,7 @@ class Workbench:
             return measured(run), told
 
         self.plans[name] = run
-        rows, self.trainings[name] = self._piece(piece_name(kind, seed, part), facts, work, alike)
+        rows, self.trainings[name] = self._piece(piece_name(kind, seed, part), facts, work, alike, _updating(run))
         return rows
 
     def of_data(self, name: str, facts: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
@@ -162,12 +162,13 @@ class Workbench:
         facts: Mapping[str, Any],
         work: Callable[[], tuple[list[Row], dict[str, Any]]],
         alike: Sequence[str] = (),
+        update: Update = dict,
     ) -> tuple[list[Row], dict[str, Any]]:
         s, facts = self.setting, {**facts, "anytime": __version__}
-        piece = self.notebook.find(name, facts)
+        piece = self.notebook.find(name, facts, update)
         if piece is not None:
             s.reporter.say(f"{self.experiment}, {name}: measured before; remove {self.notebook.path} to measure again")
-        elif (found := self._elsewhere(name, facts, alike)) is not None:
+        elif (found := self._elsewhere(name, facts, alike, update)) is not None:
             piece = self.notebook.keep(name, found[1])
             s.reporter.say(f"{self.experiment}, {name}: measured before, as {found[0]} tells")
         else:
@@ -178,10 +179,12 @@ class Workbench:
         self.environments.append(piece.environment)
         return piece.rows, piece.training
 
-    def _elsewhere(self, name: str, facts: Mapping[str, Any], alike: Sequence[str]) -> tuple[Path, Piece] | None:
+    def _elsewhere(
+        self, name: str, facts: Mapping[str, Any], alike: Sequence[str], update: Update
+    ) -> tuple[Path, Piece] | None:
         """The same measurement in another experiment's notebook."""
         for notebook in self._others(alike):
-            if (piece := notebook.find(name, facts)) is not None:
+            if (piece := notebook.find(name, facts, update)) is not None:
                 return notebook.path, piece
         return None
 
@@ -246,6 +249,11 @@ def _named(run: Plan, rows: list[Row]) -> list[Row]:
     """Rows with the digest of the model's weights."""
     _, _, found = storage.read_tensors(run.folder / "model" / WEIGHTS)
     return [{**row, "model": found} for row in rows]
+
+
+def _updating(run: Plan) -> Update:
+    """Measurements of a run stay valid when its config learns of new keys, as long as they have their defaults."""
+    return lambda facts: {**facts, "run": now_called(facts["run"], run.config)} if "run" in facts else facts
 
 
 def together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

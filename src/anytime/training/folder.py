@@ -171,6 +171,13 @@ def what(config: Settings) -> dict[str, Any]:
     return _what(to_dict(config))
 
 
+def now_called(recorded: dict[str, Any], config: Settings) -> dict[str, Any]:
+    """What an older version said of a config of this kind, in today's words: what it left out has its default."""
+    with suppress(UserError):
+        return what(from_dict(type(config), recorded))
+    return recorded
+
+
 def _what(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in HOW}
 
