@@ -64,6 +64,7 @@ class TuneObjective(nn.Module):
         codes: Int[Tensor, "all length"],
         keep: Int[Tensor, " all"],
         numbers: Float[Tensor, "all 8"],
+        pressure: Float[Tensor, ""],
     ) -> Float[Tensor, " losses"]:
         real, stage, rows = to_float(x), self.stage, len(x)
         every = self._decoded(truncate(self.model.quantizer.lookup(codes), keep))
@@ -76,7 +77,7 @@ class TuneObjective(nn.Module):
         judged = hinge(of_real, of_made)
         pleased = -mean_score(to_please)
         matched = feature_distance(to_please, of_real)
-        total = judged + stage.error * error + stage.matching * matched + stage.adversarial * pleased
+        total = judged + stage.error * error + stage.matching * matched + pressure * stage.adversarial * pleased
         parts = [judged, pleased, matched, error]
         if stage.spectral:
             parts.append(spectral_distance(real, made, mask))
@@ -178,10 +179,12 @@ class TuneTask:
         rows = self.loader.batch_at(step)
         places = global_rows(len(rows), self.device)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        mine = self._swapped(codes.long(), step, places), self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
-        if self.bank is None:
-            return x, *mine
-        return x, *(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))
+        codes = self._swapped(codes.long(), step, places)
+        mine: tuple[Tensor, ...] = codes, self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
+        if self.bank is not None:
+            mine = tuple(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))
+        pressure = torch.tensor(min(1.0, (step + 1) / self.steps_per_epoch))
+        return x, *mine, pressure.to(self.device, non_blocking=True)
 
     def _drawn(self, bank: Int[Tensor, "bank length"], step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Codes, `keep` and numbers of this rank's part of the prior's samples for a step."""
@@ -219,5 +222,5 @@ class TuneTask:
         middle = torch.full((1, 8), 0.5, device=self.device)
         for rows in validation_batches(len(x)):
             given = x[rows].to(self.device), codes[rows].to(self.device).long(), keeps[rows]
-            sums += self.objective(*given, middle.expand(len(given[0]), -1)).double() * len(given[0])
+            sums += self.objective(*given, middle.expand(len(given[0]), -1), middle.new_ones(())).double() * len(given[0])
         return dict(zip(self.loss_names, (collective.total(sums) / len(x)).tolist(), strict=True))

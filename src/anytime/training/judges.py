@@ -77,7 +77,7 @@ class PictureJudge(nn.Module):
         for block in self.blocks:
             h = block(h)
             features.append(h)
-        return Verdict([self.last(F.relu(h).sum((2, 3))).float()], features)
+        return Verdict([self.last(F.relu(h).mean((2, 3))).float()], features)
 
 
 class _JudgeBlock(nn.Module):

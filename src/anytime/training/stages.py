@@ -71,7 +71,7 @@ class TuneStage:
     matching: float = 1.0
     """Weight of the distance between the judge's features of what is made and of the original."""
     adversarial: float = 0.1
-    """Weight of what the judge says of what is made."""
+    """Weight of what the judge says of what is made; it grows from nothing over the first epoch, while the judge learns."""
     swapped: float = 0.1
     """Mean share of the codes that are replaced by another example's: a decoder that forgives the prior its errors."""
     drawn: int = 0

@@ -40,7 +40,6 @@ Refused = Callable[..., str]
         ("train folder --size 30 --recipe original --scale smoke", ["--recipe original", "30", "--size"]),
         ("train digits --recipe original --set model.prior.side=6", ["6 × 6", "49 codes", "side"]),
         ("train digits --recipe original --set model.prior.heads=6", ["'heads'", "model.prior", "head"]),
-        ("train mnist --recipe best --scale smoke", ["--recipe best", "--recipe paper"]),
         ("train digits --scale tiny", ["--scale", "tiny", "smoke"]),
         ("train digits --seed -1 --scale smoke", ["--seed", "-1"]),
         ("train digits --seed many", ["--seed", "many"]),

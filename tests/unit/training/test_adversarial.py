@@ -78,12 +78,13 @@ def test_codes_keep_their_meaning(tiny: AnytimeModel) -> None:
 
 def test_samples_of_the_prior_are_judged_and_nothing_else(tiny: AnytimeModel) -> None:
     made = task(tiny, replace(STAGE, drawn=8))
-    x, codes, keep, numbers = made.inputs(0)
+    x, codes, *rest = made.inputs(0)
+    keep, numbers, _ = rest
     assert len(codes) == len(keep) == len(numbers) == len(x) + 8
     others = codes.clone()
     others[len(x) :] = (others[len(x) :] + 1) % made.model.codebook_size
     made.objective.eval()
-    losses, other = (dict(zip(made.loss_names, made.objective(x, c, keep, numbers), strict=True)) for c in (codes, others))
+    losses, other = (dict(zip(made.loss_names, made.objective(x, c, *rest), strict=True)) for c in (codes, others))
     assert all(torch.equal(losses[name], other[name]) for name in ("matching", "reconstruction"))
     assert not any(torch.equal(losses[name], other[name]) for name in ("judge", "adversarial"))
 
@@ -97,9 +98,15 @@ def test_ranks_share_a_step(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch)
     for rank in (0, 1):
         monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
         parts.append(task(tiny, stage).inputs(5))
-    for one, other, all_of_it in zip(*(part[2:] for part in parts), whole[2:], strict=True):  # keep and numbers
+    for one, other, all_of_it in zip(*(part[2:4] for part in parts), whole[2:4], strict=True):  # keep and numbers
         examples, drawn = (torch.cat([one[rows], other[rows]]) for rows in (slice(8), slice(8, None)))
         assert torch.equal(torch.cat([examples, drawn]), all_of_it)
+
+
+def test_the_judge_is_listened_to_little_by_little(tiny: AnytimeModel) -> None:
+    made = task(tiny)
+    steps = made.steps_per_epoch
+    assert [float(made.inputs(step)[-1]) for step in (0, steps - 1, steps)] == pytest.approx([1 / steps, 1.0, 1.0])
 
 
 def test_some_codes_are_those_of_another_example(tiny: AnytimeModel) -> None:
