@@ -60,7 +60,7 @@ def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Modu
             yield nn.ReLU()
 
 
-def _biases(layers: int) -> list[bool]:
+def biases(layers: int) -> list[bool]:
     """Which convolutions have a bias: the last alone. The batch norm behind the others would take it away again.
 
     Its gradient would be rounding noise, which Adam turns into full steps: two processes would drift from one.
@@ -92,7 +92,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     pairs = list(pairwise(channels))
     layers: list[nn.Module] = [
         nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
-        for (i, o), k, s, has_bias in zip(pairs, kernels, strides, _biases(len(pairs)), strict=True)
+        for (i, o), k, s, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
     ]
     return nn.Sequential(*_stack(layers, channels[1:-1]), *(ResidualBlock(channels[-1]) for _ in range(blocks)))
 
@@ -103,7 +103,7 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     pairs = list(pairwise(back))
     layers: list[nn.Module] = [
         nn.ConvTranspose2d(i, o, k, s, PADDING, bias=has_bias)
-        for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], _biases(len(pairs)), strict=True)
+        for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
     ]
     residual = [*(ResidualBlock(back[0]) for _ in range(blocks)), nn.ReLU()] if blocks else []
     return nn.Sequential(*residual, *_stack(layers, back[1:-1]), nn.Sigmoid())

@@ -1,6 +1,7 @@
 """Image networks of our own, for `--recipe best`: the paper's convolutions with residual blocks at every resolution.
 
-No norms: what a decoder makes of one sample never depends on others, and a step of sampling is followed by few kernels.
+Batch norms stand where the paper's do, behind the strided convolutions alone: they keep latents from shrinking to nothing, and
+a sampler folds them into the convolutions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.autoencoders.image import PADDING, initialised
+from anytime.autoencoders.image import PADDING, BatchNorm2d, biases, initialised
 
 
 class ResidualBlock(nn.Module):
@@ -32,25 +33,28 @@ class ResidualBlock(nn.Module):
 
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
     """Picture to feature map; `channels` runs from the picture's to the map's. Blocks follow every convolution but the last."""
+    pairs = list(pairwise(channels))
     *body, last = [
-        initialised(nn.Conv2d(i, o, kernel, stride, PADDING))
-        for (i, o), kernel, stride in zip(pairwise(channels), kernels, strides, strict=True)
+        initialised(nn.Conv2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        for (i, o), kernel, stride, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_followed(body, channels[1:], blocks), last)
+    return nn.Sequential(*_followed(body, channels[1:-1], blocks), last)
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
     """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions."""
     back = channels[::-1]
+    pairs = list(pairwise(back))
     *body, last = [
-        initialised(nn.ConvTranspose2d(i, o, kernel, stride, PADDING))
-        for (i, o), kernel, stride in zip(pairwise(back), kernels[::-1], strides[::-1], strict=True)
+        initialised(nn.ConvTranspose2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        for (i, o), kernel, stride, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_followed(body, back[1:], blocks), last, nn.Sigmoid())
+    return nn.Sequential(*_followed(body, back[1:-1], blocks), last, nn.Sigmoid())
 
 
 def _followed(convolutions: list[nn.Module], widths: list[int], blocks: int) -> Iterator[nn.Module]:
-    for convolution, width in zip(convolutions, widths, strict=False):
+    for convolution, width in zip(convolutions, widths, strict=True):
         yield convolution
+        yield BatchNorm2d(width)
         yield from (ResidualBlock(width) for _ in range(blocks))
         yield nn.SiLU()

@@ -84,6 +84,12 @@ class TuneObjective(nn.Module):
             total = total + stage.spectral * parts[-1]
         return torch.stack([total, *parts])
 
+    def train(self, mode: bool = True) -> TuneObjective:
+        """The decoder is used as it will be: with the norms of its earlier training, whatever else is in the batch."""
+        super().train(mode)
+        self.decoder.eval()
+        return self
+
     def _decoded(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
         config = self.model.config
         x: Tensor = self.decoder(to_features(latents, config.layout, config.places))

@@ -76,6 +76,16 @@ def test_codes_keep_their_meaning(tiny: AnytimeModel) -> None:
     assert changed == {"decoder"}
 
 
+def test_the_decoder_does_not_look_at_its_batch(tiny: AnytimeModel) -> None:
+    made = task(tiny)
+    norms = [m for m in made.objective.decoder.modules() if isinstance(m, nn.BatchNorm2d)]
+    before = [norm.running_mean.clone() for norm in norms if norm.running_mean is not None]
+    made.objective.train()
+    made.objective(*made.inputs(0))
+    assert norms and all(torch.equal(a, b.running_mean) for a, b in zip(before, norms, strict=True))  # type: ignore[arg-type]
+    assert made.objective.judge.training
+
+
 def test_samples_of_the_prior_are_judged_and_nothing_else(tiny: AnytimeModel) -> None:
     made = task(tiny, replace(STAGE, drawn=8))
     x, codes, *rest = made.inputs(0)
