@@ -217,7 +217,7 @@ class TuneTask:
         return losses
 
     def after_step(self, step: int) -> None:
-        self.follower.follow()
+        self.follower.follow(step)
 
     @torch.no_grad()
     def validate(self) -> Numbers:

@@ -13,19 +13,19 @@ class Follower:
     """`kept` follows `live`, which is what is trained; with a memory of 0 they are one and the same."""
 
     def __init__(self, kept: nn.Module, memory: float) -> None:
-        self.kept = kept
+        self.kept, self.memory = kept, memory
         self.live = copy.deepcopy(kept) if memory else kept
-        self._mean = get_ema_multi_avg_fn(memory)
 
     @property
     def apart(self) -> bool:
         return self.live is not self.kept
 
     @torch.no_grad()
-    def follow(self) -> None:
-        """After every step."""
+    def follow(self, step: int) -> None:
+        """After every step. The memory is short at first: where training began is not to be remembered."""
         if not self.apart:
             return
-        self._mean(list(self.kept.parameters()), list(self.live.parameters()), None)
+        mean = get_ema_multi_avg_fn(min(self.memory, (1 + step) / (10 + step)))
+        mean(list(self.kept.parameters()), list(self.live.parameters()), None)
         for own, other in zip(self.kept.buffers(), self.live.buffers(), strict=True):
             own.copy_(other)

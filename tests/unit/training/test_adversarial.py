@@ -142,12 +142,14 @@ def test_the_weights_that_are_kept_follow_slowly() -> None:
     follower = Follower(kept, 0.9)
     with torch.no_grad():
         follower.live.weight += 1
-    follower.follow()
+    follower.follow(1000)
     torch.testing.assert_close(kept.weight.detach(), start + 0.1)
-    follower.follow()
+    follower.follow(1001)
     torch.testing.assert_close(kept.weight.detach(), start + 0.19)
+    follower.follow(0)  # at the beginning the memory is a tenth
+    torch.testing.assert_close(kept.weight.detach(), start + 0.19 + 0.9 * 0.81)
     same = Follower(kept, 0.0)
-    same.follow()
+    same.follow(0)
     assert same.live is kept and not same.apart
 
 
