@@ -64,8 +64,13 @@ def bundle(
     formats = formats or Formats()
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise UserError(f"{name!r} is no name for a model; use small letters, digits and hyphens, such as mnist")
-    origin = _origin(run)
-    model = load(run, "cpu")
+    if not Paths(run).environment.is_file():
+        raise UserError(f"{run} is no run's folder, which a model's card is written from; name one that `anytime train` made")
+    model, origin = load(run, "cpu"), _origin(run)  # in this order: a run without codes is told as what it is
+    if model.is_sound and evaluation is not None:
+        raise UserError(
+            f"--evaluation {evaluation} cannot be of {run}, which makes sound: evaluate measures pictures; leave it out"
+        )
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))
     measured = None if evaluation is None else _measured(evaluation, found, name)
@@ -85,8 +90,6 @@ def bundle(
 
 def _origin(run: Path) -> card.Origin:
     paths = Paths(run)
-    if not paths.environment.is_file():
-        raise UserError(f"{run} is no run's folder, which a model's card is written from; name one that `anytime train` made")
     seconds: dict[str, float] = {}
     for line in log.read(paths.metrics):
         seconds[line["stage"]] = seconds.get(line["stage"], 0.0) + line["seconds"]

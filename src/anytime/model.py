@@ -35,6 +35,7 @@ from anytime.sampling.table import QualityTable, check_quality, read_table, writ
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
+CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
 DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
 
 
@@ -85,6 +86,11 @@ class AnytimeModel(nn.Module):
         return self.config.autoencoder.quantizer.codebook_size
 
     @property
+    def is_sound(self) -> bool:
+        """Whether it makes waveforms, [n, 1, time] in [-1, 1], rather than pictures."""
+        return self.config.autoencoder.is_sound
+
+    @property
     def device(self) -> torch.device:
         return self.autoencoder.quantizer.codebook.device
 
@@ -127,13 +133,17 @@ class AnytimeModel(nn.Module):
     @property
     def measured(self) -> QualityTable:
         """The model's own table of quality by code length; a model without one is refused."""
+        if self.table is None and self.is_sound:
+            raise UserError(
+                "--quality needs a table, which is made of models of pictures only so far; give --codes or --fraction"
+            )
         if self.table is None:
             raise UserError("--quality needs the model's table, which `anytime evaluate MODEL` makes; give --codes until then")
         self._check_owner(self.table.model, "the quality table")
         return self.table
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+    def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
         """The codes of x, most important first."""
         if tuple(x.shape[1:]) != self.config.autoencoder.shape:
             raise UserError(f"this model takes data of shape {self.config.autoencoder.shape}, not {tuple(x.shape[1:])}")
@@ -141,7 +151,7 @@ class AnytimeModel(nn.Module):
         return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
         self._check_codes(codes, "codes")
         self.eval()
@@ -262,7 +272,7 @@ class AnytimeModel(nn.Module):
         storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 
-    def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         rows = DECODED_AT_ONCE if self.device.type == "cpu" else BLOCK
         return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
 
@@ -340,6 +350,8 @@ def load(
     """
     folder = locate(name)
     data = read_json(folder / CONFIG)
+    if (kind := data.get("kind")) in CONTINUOUS:
+        raise UserError(f"{folder} is {CONTINUOUS[kind]} and no codes to sample; train a model with codes for that")
     named = data.pop("hash", None)  # files from before it was written have none
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, facts, found = storage.read_tensors(folder / WEIGHTS)

@@ -13,6 +13,7 @@ from anytime import priors
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.model import AnytimeModel, _tiny
+from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 
@@ -24,6 +25,7 @@ settings.load_profile("tests")
 
 NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
 ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # so does this, with residual blocks
+SOUND = {"network": "audio", "widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}  # a 64th of the time
 QUANTIZER = QuantizerConfig(codebook_size=12)
 
 AUTOENCODERS = {
@@ -32,6 +34,8 @@ AUTOENCODERS = {
     "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "original": AutoencoderConfig(shape=(3, 12, 12), length=9, dim=6, quantizer=QUANTIZER, layout="spatial", **ORIGINAL),
+    "sound": AutoencoderConfig(shape=(1, 256), length=6, dim=4, quantizer=QUANTIZER, layout="channel", **SOUND),
+    "sound-spatial": AutoencoderConfig(shape=(1, 256), length=4, dim=6, quantizer=QUANTIZER, layout="spatial", **SOUND),
 }
 
 
@@ -46,7 +50,7 @@ def spread(autoencoder: VQVAE) -> VQVAE:
 
 @pytest.fixture(scope="session", params=AUTOENCODERS)
 def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
-    """Channel-wise and spatial-wise, grey and colour, plain and with residual blocks."""
+    """Channel-wise and spatial-wise, grey, colour and sound, plain and with residual blocks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return spread(VQVAE(AUTOENCODERS[request.param]))
@@ -54,7 +58,12 @@ def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
 
 MODELS = {
     "transformer": _tiny(),
+    "sound": replace(
+        _tiny(),
+        autoencoder=AutoencoderConfig(shape=(1, 256), length=8, dim=4, quantizer=QuantizerConfig(codebook_size=16), **SOUND),
+    ),
     "pixelcnn": replace(_tiny(), prior=PixelCNNConfig(length=8, codebook_size=16, side=3, layers=3, width=12, head=24)),
+    "lstm": replace(_tiny(), prior=LSTMConfig(length=8, codebook_size=16, layers=2, width=24)),
 }
 
 
@@ -63,12 +72,15 @@ def lively(prior: priors.Network) -> priors.Network:
     if isinstance(prior, priors.PixelCNN):
         with torch.no_grad():
             prior.head[-1].weight.mul_(8)
+    if isinstance(prior, priors.LSTM):
+        with torch.no_grad():
+            prior.tokens.weight.mul_(8)
     return prior.eval()
 
 
 @pytest.fixture(scope="session", params=MODELS)
 def model(request: pytest.FixtureRequest) -> AnytimeModel:
-    """8 codes of 16 for pictures of 28 × 28, with each kind of prior."""
+    """8 codes of 16 for pictures of 28 × 28, with each kind of prior, and for sounds."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
         whole = AnytimeModel(MODELS[request.param])
@@ -80,6 +92,7 @@ def model(request: pytest.FixtureRequest) -> AnytimeModel:
 PRIORS = {  # wide enough that batches of different sizes may round differently
     "transformer": TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4),
     "pixelcnn": PixelCNNConfig(length=12, codebook_size=40, side=4, layers=4, width=32, head=64),
+    "lstm": LSTMConfig(length=12, codebook_size=40, layers=3, width=64),
     "pixelcnn-with-room": PixelCNNConfig(length=12, codebook_size=40, side=5, layers=4, width=32, head=64),
 }
 

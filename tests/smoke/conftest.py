@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 import anytime
 from anytime.cli import main
 from anytime.errors import UserError
+from anytime.experiments.catalogue import EXPERIMENTS
 from anytime.storage import read_tensors
 
 collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other folders have modules of the same name
@@ -173,6 +175,23 @@ def finished(once: Callable[[str, Callable[[Path], None]], Path], launcher: Laun
 def command_of() -> Callable[[str, Path], tuple[str, ...]]:
     """The words of the command that made `finished(recipe)`, for another folder."""
     return lambda recipe, run: (*RECIPES[recipe], *LONGER, "--out", str(run))
+
+
+@pytest.fixture
+def appendix_runs(
+    experiment_runs: Path, here: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]
+) -> Path:  # fmt: skip
+    """Those and all that the appendix's experiments train beside them; what each said is in NAME.err."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(experiment_runs, folder, dirs_exist_ok=True)
+        for name in (name for name, experiment in EXPERIMENTS.items() if experiment.scale == "short"):
+            words = ("--dataset", "digits", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
+            outcome = here("reproduce", name, *words)
+            assert outcome.status == 0, outcome.err
+            (folder / f"{name}.err").write_text(outcome.err)
+
+    return once("appendix-runs", make)
 
 
 @pytest.fixture

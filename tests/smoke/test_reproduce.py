@@ -41,8 +41,9 @@ def reproduced(here: Here, experiment_runs: Path, tmp_path: Path) -> Callable[..
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "theorem"])
-def test_an_experiment(name: str, here: Here, experiment_runs: Path, tmp_path: Path) -> None:
-    outcome = here("reproduce", name, *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path, "--json")
+def test_an_experiment(name: str, here: Here, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    runs = request.getfixturevalue("appendix_runs" if EXPERIMENTS[name].scale == "short" else "experiment_runs")
+    outcome = here("reproduce", name, *SMOKE, "--runs-dir", runs, "--out", tmp_path, "--json")
     assert outcome.status == 0, outcome.err
     *lines, last = outcome.out.splitlines()
     told, path = json.loads(last), tmp_path / name / "digits.json"
@@ -55,7 +56,7 @@ def test_an_experiment(name: str, here: Here, experiment_runs: Path, tmp_path: P
     assert found.command == f"anytime reproduce {name} --dataset digits --scale smoke"
     assert found.environment["scale"] == "smoke"
     assert found.schedule.startswith("scale smoke; ")
-    for place in (str(experiment_runs), str(tmp_path), str(ROOT)):
+    for place in (str(runs), str(tmp_path), str(ROOT)):
         assert place not in path.read_text(), "a machine's path"
     kinds = {key.split()[0]: training["command"] for key, training in found.environment["training"].items()}
     assert set(kinds) == set(EXPERIMENTS[name].runs)

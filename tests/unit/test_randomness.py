@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anytime.randomness import bits, derive, permutation, uniform
+from anytime.randomness import bits, derive, normal, permutation, uniform
 
 M = 0xFFFFFFFF
 seeds = st.integers(-(2**63), 2**64 - 1)
@@ -178,3 +178,18 @@ def test_derived_seeds_are_far_apart() -> None:
 
 def test_derive_does_not_depend_on_how_a_number_is_written() -> None:
     assert derive(0, "prior", 3) == derive(0, "prior", "3")
+
+
+def test_normal_numbers_are_normal() -> None:
+    numbers = normal(3, 5, torch.arange(200_000, dtype=torch.int32)).double()
+    assert float(numbers.mean()) == pytest.approx(0, abs=0.01)
+    for edge in (-2.0, -1.0, 0.0, 0.5, 3.0):
+        expected = 0.5 * (1 + math.erf(edge / math.sqrt(2)))
+        assert float((numbers < edge).double().mean()) == pytest.approx(expected, abs=0.005)
+    assert bool(numbers.isfinite().all())
+    assert float(numbers.abs().max()) < 5.4
+
+
+def test_the_uniform_numbers_at_both_ends_are_finite_as_normal_ones() -> None:
+    ends = torch.special.ndtri(torch.tensor([0.5 * 2.0**-23, 1 - 0.5 * 2.0**-23]))
+    assert bool(ends.isfinite().all())

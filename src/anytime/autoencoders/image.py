@@ -42,7 +42,8 @@ class BatchNorm2d(nn.BatchNorm2d):
         return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
-def _initialised(layer: nn.Module) -> nn.Module:
+def initialised(layer: nn.Module) -> nn.Module:
+    """Glorot's weights, no bias."""
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.xavier_uniform_(layer.weight)
         if layer.bias is not None:
@@ -53,13 +54,13 @@ def _initialised(layer: nn.Module) -> nn.Module:
 def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Module]:
     """Convolutions with batch norm and ReLU between them, none after the last."""
     for layer, width in zip(convolutions, [*widths, None], strict=True):
-        yield _initialised(layer)
+        yield initialised(layer)
         if width is not None:
             yield BatchNorm2d(width)
             yield nn.ReLU()
 
 
-def _biases(layers: int) -> list[bool]:
+def biases(layers: int) -> list[bool]:
     """Which convolutions have a bias: the last alone. The batch norm behind the others would take it away again.
 
     Its gradient would be rounding noise, which Adam turns into full steps: two processes would drift from one.
@@ -74,10 +75,10 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.block = nn.Sequential(
             nn.ReLU(),
-            _initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
+            initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
             BatchNorm2d(2 * width),
             nn.ReLU(),
-            _initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
+            initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
             BatchNorm2d(width),
         )
 
@@ -91,7 +92,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     pairs = list(pairwise(channels))
     layers: list[nn.Module] = [
         nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
-        for (i, o), k, s, has_bias in zip(pairs, kernels, strides, _biases(len(pairs)), strict=True)
+        for (i, o), k, s, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
     ]
     return nn.Sequential(*_stack(layers, channels[1:-1]), *(ResidualBlock(channels[-1]) for _ in range(blocks)))
 
@@ -102,7 +103,7 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     pairs = list(pairwise(back))
     layers: list[nn.Module] = [
         nn.ConvTranspose2d(i, o, k, s, PADDING, bias=has_bias)
-        for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], _biases(len(pairs)), strict=True)
+        for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
     ]
     residual = [*(ResidualBlock(back[0]) for _ in range(blocks)), nn.ReLU()] if blocks else []
     return nn.Sequential(*residual, *_stack(layers, back[1:-1]), nn.Sigmoid())
@@ -112,4 +113,11 @@ def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> i
     """Height (or width) of the feature map for a picture of that height."""
     for kernel, stride in zip(kernels, strides, strict=True):
         size = (size + 2 * PADDING - kernel) // stride + 1
+    return size
+
+
+def picture_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Height (or width) of the picture that the decoder makes of a feature map of that height."""
+    for kernel, stride in zip(kernels[::-1], strides[::-1], strict=True):
+        size = (size - 1) * stride - 2 * PADDING + kernel
     return size

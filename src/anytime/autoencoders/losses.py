@@ -30,9 +30,12 @@ class Losses:
     quantization: Tensor  # codebook and commitment terms, reduced as in the total
 
 
-def squared_error(x: Float[Tensor, "batch ..."], y: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
-    """‖x − y‖² of each sample."""
-    return (x - y).square().flatten(1).sum(1)
+def squared_error(
+    x: Float[Tensor, "batch ..."], y: Float[Tensor, "batch ..."], mask: Float[Tensor, "batch ..."] | None = None
+) -> Float[Tensor, " batch"]:
+    """‖x − y‖² of each sample, where `mask` is 1."""
+    squares = (x - y).square()
+    return (squares if mask is None else squares * mask).flatten(1).sum(1)
 
 
 def vq_losses(
@@ -41,16 +44,23 @@ def vq_losses(
     quantized: Quantized,
     keep: Int[Tensor, " batch"],
     reduction: Reduction = "sum",
+    mask: Float[Tensor, "batch ..."] | None = None,
+    error: float = 1.0,
 ) -> Losses:
-    """The bracket of Eq. 6 at i = keep; with keep = length it is Eq. 5. Truncation masks all three terms alike."""
-    reconstruction = squared_error(x, x_hat) / x[0].numel()
+    """The bracket of Eq. 6 at i = keep; with keep = length it is Eq. 5. Truncation masks all three terms alike.
+
+    Where `mask` is 0 there is padding, which is no data: it counts neither in the error nor in the size of x. `error` weighs
+    the reconstruction in the total.
+    """
+    size = x[0].numel() if mask is None else mask.flatten(1).sum(1).clamp(min=1)
+    reconstruction = squared_error(x, x_hat, mask) / size
     length, dim = quantized.latents.shape[1:]
     quantization = (quantized.loss * kept(keep, length)).sum(1)
-    quantization = quantization / (x[0].numel() if reduction == "sum" else keep * dim)
-    return Losses(reconstruction + quantization, reconstruction, quantization)
+    quantization = quantization / (size if reduction == "sum" else keep * dim)
+    return Losses(error * reconstruction + quantization, reconstruction, quantization)
 
 
-def exact_ordered_losses(model: VQVAE, x: Float[Tensor, "batch channel height width"], reduction: Reduction = "sum") -> Losses:
+def exact_ordered_losses(model: VQVAE, x: Float[Tensor, "batch channel *place"], reduction: Reduction = "sum") -> Losses:
     """Eq. 6 without sampling: the mean over every truncation 1..length. Costs `length` decodes."""
     quantized = model.quantizer(model.latents(x))
     terms = []

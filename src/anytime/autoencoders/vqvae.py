@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.autoencoders import image
+from anytime.autoencoders import audio, image, residual_audio, residual_image
 from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
 from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
@@ -19,8 +21,8 @@ from anytime.errors import UserError
 class AutoencoderConfig:
     """Shapes of the autoencoder. What it must agree on (length, dim, the map's size) is checked here."""
 
-    shape: tuple[int, int, int]
-    """Channels, height and width of the data."""
+    shape: tuple[int, int, int] | tuple[int, int]
+    """Channels, height and width of the data; of sound, channels and samples."""
     length: int
     """K, full number of codes."""
     dim: int
@@ -33,13 +35,22 @@ class AutoencoderConfig:
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
     blocks: int = 0
-    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none."""
+    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none.
+    Of the residual networks, behind every convolution but the last."""
+    network: Literal["image", "residual-image", "audio", "residual-audio"] = "image"
+    """Convolutions over height and width, or over time with WaveGAN's decoder; with residual blocks throughout or without."""
 
     def __post_init__(self) -> None:
+        if len(self.shape) != (2 if self.is_sound else 3):
+            raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
         if self.blocks < 0:
             raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
+        if self.network == "audio" and self.blocks:
+            raise UserError("autoencoder: the audio network has no blocks; residual-audio has")
+        if self.is_sound and any(k < s for k, s in zip(self.kernels, self.strides, strict=True)):
+            raise UserError("autoencoder: the audio networks have no kernels narrower than their strides")
         if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
             raise UserError(
                 f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
@@ -51,22 +62,27 @@ class AutoencoderConfig:
             )
 
     @property
+    def is_sound(self) -> bool:
+        """Whether the data are waveforms rather than pictures."""
+        return self.network in ("audio", "residual-audio")
+
+    @property
     def channels(self) -> int:
         """Channels of the feature map."""
         return self.length if self.layout == "channel" else self.dim
 
     @property
-    def places(self) -> tuple[int, int]:
-        """Height and width of the feature map."""
-        height, width = (image.map_size(s, self.kernels, self.strides) for s in self.shape[1:])
-        return height, width
+    def places(self) -> tuple[int, ...]:
+        """Height and width of the feature map; of sound, its length."""
+        size = audio.map_size if self.is_sound else image.map_size
+        return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
-    def decoded_size(self) -> tuple[int, int]:
-        """Height and width of what the decoder makes of the feature map."""
-        height, width = self.places
-        for kernel, stride in zip(self.kernels[::-1], self.strides[::-1], strict=True):
-            height, width = ((s - 1) * stride - 2 * image.PADDING + kernel for s in (height, width))
+    def decoded_size(self) -> tuple[int, ...]:
+        """Height and width (or length) of what the decoder makes of the feature map."""
+        if self.is_sound:
+            return (self.places[0] * math.prod(self.strides),)
+        height, width = (image.picture_size(s, self.kernels, self.strides) for s in self.places)
         return height, width
 
 
@@ -82,8 +98,12 @@ class VQVAE(nn.Module):
         super().__init__()
         self.config = config
         channels = [config.shape[0], *config.widths, config.channels]
-        self.encoder = image.encoder(channels, config.kernels, config.strides, config.blocks)
-        self.decoder = image.decoder(channels, config.kernels, config.strides, config.blocks)
+        layers = channels, config.kernels, config.strides
+        if config.network == "audio":
+            self.encoder, self.decoder = audio.encoder(*layers), audio.decoder(*layers, config.places[0])
+        else:
+            build = {"image": image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
+            self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 
     @property
@@ -94,28 +114,28 @@ class VQVAE(nn.Module):
     def codebook_size(self) -> int:
         return self.config.quantizer.codebook_size
 
-    def latents(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch length dim"]:
+    def latents(self, x: Float[Tensor, "batch channel *place"]) -> Float[Tensor, "batch length dim"]:
         """e(x), before quantization."""
         return to_latents(self.encoder(x), self.config.layout)
 
-    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel height width"]:
+    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel *place"]:
         """d(z)."""
         x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.places))
         return x.float()
 
-    def forward(self, x: Float[Tensor, "batch channel height width"], keep: Int[Tensor, " batch"]) -> Reconstruction:
+    def forward(self, x: Float[Tensor, "batch channel *place"], keep: Int[Tensor, " batch"]) -> Reconstruction:
         """d(z_{<=keep}): encode, quantize, cut, decode."""
         latents = self.latents(x)
         quantized = self.quantizer(latents)
         return Reconstruction(self.decode_latents(truncate(quantized.latents, keep)), latents, quantized)
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel height width"]) -> Int[Tensor, "batch length"]:
+    def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
         """The codes of x, most important first."""
         return self.quantizer.nearest(self.latents(x).float())
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
         latents = self.quantizer.codebook.new_zeros(len(codes), self.length, self.config.dim)
         latents[:, : codes.shape[1]] = self.quantizer.lookup(codes)

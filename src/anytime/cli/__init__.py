@@ -17,7 +17,7 @@ VERBS = {
     "data": "known data sets, their state, verified download",
     "train": "train a model: pretrain, ordered, prior; the same command again resumes",
     "sample": "draw samples from any number of codes",
-    "reconstruct": "encode pictures and decode them from their first codes",
+    "reconstruct": "encode pictures or sounds and decode them from their first codes",
     "evaluate": "FID, error, bits and speed by number of codes; a report",
     "reproduce": "the paper's figures: train, measure, decide, draw; without a name, the list",
     "bench": "measure this machine: samples a second by engine, batch and codes",

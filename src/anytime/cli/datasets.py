@@ -16,6 +16,7 @@ def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) ->
     from anytime.data import load, synthetic
     from anytime.data.catalog import find, state
     from anytime.data.folder import DEFAULT, LARGEST, SMALLEST
+    from anytime.data.tones import synthetic_sounds
 
     entry = find(name)
     absent = data is None and state(entry) not in ("embedded", "in the cache")
@@ -24,4 +25,6 @@ def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) ->
     side = DEFAULT if size is None else size
     if not SMALLEST <= side <= LARGEST:
         raise UserError(f"--size {side} is outside {SMALLEST}..{LARGEST}: choose a size between them")
+    if entry.shape is not None and len(entry.shape) == 2:
+        return synthetic_sounds(name)
     return synthetic(name, entry.shape or (3, side, side))

@@ -67,6 +67,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
+    if model.is_sound:
+        raise UserError(f"{arguments.model} makes sound, and evaluate measures pictures so far; give it a model of pictures")
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
     labels = _labels(arguments, dataset) if arguments.classifier else None
@@ -175,9 +177,10 @@ def _schedule(model: str) -> str:
     if not Paths(folder).environment.is_file():
         return "a saved model; its training is not recorded beside it"
     config = read_config(folder)
-    epochs = f"{config.pretrain.epochs} + {config.ordered.epochs} + {config.prior.epochs} epochs"
     law = type(config.ordered.truncation).__name__.lower()
-    return f"recipe {config.recipe}, scale {config.scale}: {epochs}, {law}, seed {config.seed}, {config.precision}"
+    return (
+        f"recipe {config.recipe}, scale {config.scale}: {config.epochs} epochs, {law}, seed {config.seed}, {config.precision}"
+    )
 
 
 def _made(results: Results) -> dict[str, str]:

@@ -15,6 +15,7 @@ import torch
 
 from anytime.config import from_dict
 from anytime.data.pictures import grid, write_gif, write_png
+from anytime.data.wav import write_wav
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings
@@ -25,12 +26,16 @@ FILES_AT_MOST = 1000
 """A folder gets one file per sample up to here, and shards of this many above."""
 
 
+def check_kind(path: Path, model: AnytimeModel) -> None:
+    """Refuse sound from a model that makes pictures. Pictures of a sound are its spectrograms."""
+    if path.suffix == ".wav" and not model.is_sound:
+        raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
+
+
 def check_writable(path: Path) -> None:
     """Refuse a place that cannot be written before any work is done."""
-    if path.suffix == ".wav":
-        raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
-    if path.suffix not in ("", ".png", ".gif", ".npz"):
-        raise UserError(f"--out {path}: the ending {path.suffix} is not known; use .png, .gif, .npz or a folder")
+    if path.suffix not in ("", ".png", ".gif", ".npz", ".wav"):
+        raise UserError(f"--out {path}: the ending {path.suffix} is not known; use .png, .gif, .npz, .wav or a folder")
     try:
         existing = next(p for p in (path, *path.absolute().parents) if p.exists())
     except OSError as error:  # such as a name that is too long
@@ -61,8 +66,19 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:
             write_gif(path, refining(model, sample), 0.2)
         case ".npz":
             write_whole(path, npz_bytes(sample))
+        case ".wav":
+            _write_wavs(path, sample)
         case _:
             _write_folder(path, sample)
+
+
+def _write_wavs(path: Path, sample: Sample) -> None:
+    """One file under its own name, several with their place appended: x-0000.wav, x-0001.wav, …"""
+    if len(sample.data) == 1:
+        write_wav(path, sample.data[0])
+        return
+    for place, x in enumerate(sample.data):
+        write_wav(path.with_name(f"{path.stem}-{place:04d}.wav"), x)
 
 
 def refining(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
@@ -106,7 +122,10 @@ def _write_folder(folder: Path, sample: Sample) -> None:
     count = len(sample.data)
     if count <= FILES_AT_MOST:
         for row in range(count):
-            write_png(folder / f"x-{row:04d}.png", grid(sample.data[row : row + 1], gap=0))
+            if sample.data.ndim == 3:
+                write_wav(folder / f"x-{row:04d}.wav", sample.data[row])
+            else:
+                write_png(folder / f"x-{row:04d}.png", grid(sample.data[row : row + 1], gap=0))
         return
     shards = []
     for index, start in enumerate(range(0, count, FILES_AT_MOST)):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from anytime.cli.arguments import Common
 from anytime.errors import UserError
+
+if TYPE_CHECKING:
+    from anytime.model import AnytimeModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +21,7 @@ class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run's folder, a saved model's, or the name of a model of the package."""
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
-    """Pictures, cropped at the centre and resized to the model's size."""
+    """Pictures, cropped at the centre and resized to the model's size; or sounds of any length, worked through crop by crop."""
     codes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Decode from the first N codes; all by default."""
     fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
@@ -25,41 +29,75 @@ class Arguments(Common):
     quality: Annotated[float | None, tyro.conf.arg(metavar="Q")] = None
     """Decode from the fewest codes of this quality, by the table that `anytime evaluate` made."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("reconstructions")
-    """Folder for the pictures, one of the same name each."""
+    """Folder for the pictures or sounds, one of the same name each."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    import torch
-
     from anytime.cli.output import check_writable
-    from anytime.data.loader import to_float
-    from anytime.data.pictures import grid, read_image, write_png
     from anytime.model import load
 
     if not arguments.files:
-        raise UserError("reconstruct needs at least one picture after the model")
+        raise UserError("reconstruct needs at least one picture or sound after the model")
     check_writable(arguments.out)
-    names = _names(arguments.files)
     inputs = {path.resolve() for path in arguments.files}
-    for name in names:
+    for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
         if (arguments.out / name).resolve() in inputs:
             raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
     count = model.code_count(arguments.codes, arguments.fraction, arguments.quality)
-    channels, height, _ = model.config.autoencoder.shape
-    x = torch.stack([to_float(read_image(path, channels, height)) for path in arguments.files])
-    codes = model.encode(x)
-    x_hat = model.decode(codes[:, :count]).cpu()
     rows = []
-    for path, name, before, after, code in zip(arguments.files, names, x, x_hat, codes[:, :count].tolist(), strict=True):
-        write_png(arguments.out / name, grid(after[None], gap=0))
-        error = float((before - after).square().mean())
-        rows.append({"file": str(path), "out": str(arguments.out / name), "codes": code, "error": error})
-        print(f"{arguments.out / name}  mean squared error {error:.5f} from {count} of {model.length} codes")
+    for result in _sounds(arguments, model, count) if model.is_sound else _pictures(arguments, model, count):
+        rows.append({"file": str(result.file), "out": str(result.out), "codes": result.codes, "error": result.error})
+        print(f"{result.out}  mean squared error {result.error:.5f} from {count} of {model.length} codes{result.note}")
     return {"files": rows}
 
 
-def _names(files: tuple[Path, ...]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Result:
+    file: Path
+    out: Path
+    codes: list[int] | list[list[int]]  # of a sound, one list for each crop
+    error: float
+    note: str = ""
+
+
+def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
+    import torch
+
+    from anytime.data.loader import to_float
+    from anytime.data.pictures import grid, read_image, write_png
+
+    channels, height, *_ = model.config.autoencoder.shape
+    x = torch.stack([to_float(read_image(path, channels, height)) for path in arguments.files])
+    codes = model.encode(x)
+    x_hat = model.decode(codes[:, :count]).cpu()
+    names = _names(arguments.files, ".png")
+    for path, name, before, after, code in zip(arguments.files, names, x, x_hat, codes[:, :count].tolist(), strict=True):
+        write_png(arguments.out / name, grid(after[None], gap=0))
+        yield Result(path, arguments.out / name, code, float((before - after).square().mean()))
+
+
+def _sounds(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
+    """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
+    import torch
+    import torch.nn.functional as F
+
+    from anytime.data.loader import to_float
+    from anytime.data.wav import write_wav
+    from anytime.data.waves import read_wave
+
+    crop = model.config.autoencoder.shape[-1]
+    read = [read_wave(path) for path in arguments.files]  # what cannot be read is said before anything is written
+    for path, name, (samples, gain) in zip(arguments.files, _names(arguments.files, ".wav"), read, strict=True):
+        x = to_float(torch.from_numpy(samples))
+        codes = model.encode(F.pad(x, (0, -len(x) % crop)).reshape(-1, 1, crop))[:, :count]
+        x_hat = model.decode(codes).flatten()[: len(x)].cpu()
+        write_wav(arguments.out / name, x_hat[None] / gain)
+        note = f", {len(codes)} crops, error at an RMS of 0.1" if len(codes) > 1 else ", error at an RMS of 0.1"
+        yield Result(path, arguments.out / name, codes.tolist(), float((x - x_hat).square().mean()), note)
+
+
+def _names(files: tuple[Path, ...], suffix: str) -> list[str]:
     """A name for each output, told apart where two inputs share theirs."""
-    names = [f"{path.stem}.png" for path in files]
+    names = [f"{path.stem}{suffix}" for path in files]
     return [name if names.count(name) == 1 else f"{index:04d}-{name}" for index, name in enumerate(names)]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anytime.data import Dataset
     from anytime.experiments.catalogue import Experiment
     from anytime.experiments.reproduce import Written
+    from anytime.training.recipes import Scale
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
 
@@ -27,8 +28,8 @@ class Arguments(Common):
     """One of the paper's figures or theorems; without a name, the list."""
     dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """By default the first that the paper shows."""
-    scale: Literal["smoke", "short", "full"] = "full"
-    """smoke: seconds, decides nothing; short: 40 + 60 + 20 epochs; full: the paper's."""
+    scale: Literal["smoke", "short", "full"] | None = None
+    """smoke: seconds, decides nothing; short (appendix C and D): 40 + 60 + 20 epochs; full (the others): the paper's."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format."""
     inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
@@ -36,7 +37,7 @@ class Arguments(Common):
     runs_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Where runs are trained, found and taken over, and where measurements are kept."""
     samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Samples behind each number; by default the paper's."""
+    """Samples behind each number; by default the paper's, 10,000 for appendix C."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Of training and sampling, by default 0."""
     seeds: Annotated[str | None, tyro.conf.arg(metavar="S,S,…")] = None
@@ -54,6 +55,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if arguments.experiment is None:
         return _list()
     experiment = find(arguments.experiment)
+    scale = arguments.scale or experiment.scale
     name, seeds = _dataset_name(arguments, experiment), _seeds(arguments, experiment)
     _check(arguments, experiment)
     from anytime.cli.output import check_folder
@@ -62,11 +64,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     check_folder(arguments.out)
     check_folder(arguments.runs_dir, "--runs-dir")
-    check_place(arguments.out, experiment.name, name, arguments.scale)
+    check_place(arguments.out, experiment.name, name, scale)
     local = arguments.data is not None
-    command = recorded(experiment, name, arguments.scale, local=local, samples=arguments.samples, seeds=seeds)
+    command = recorded(experiment, name, scale, local=local, samples=arguments.samples, seeds=seeds)
     try:
-        written = _written(arguments, experiment, name, seeds, command, started)
+        written = _written(arguments, experiment, name, scale, seeds, command, started)
     except Paused as pause:
         spent = (time.monotonic() - started) / 60
         print(f"stopped after {spent:.1f} minutes ({pause}); give the same command again to go on")
@@ -130,7 +132,13 @@ def _check(arguments: Arguments, experiment: Experiment) -> None:
 
 
 def _written(
-    arguments: Arguments, experiment: Experiment, name: str, seeds: tuple[int, ...], command: str, started: float
+    arguments: Arguments,
+    experiment: Experiment,
+    name: str,
+    scale: Scale,
+    seeds: tuple[int, ...],
+    command: str,
+    started: float,
 ) -> Written:
     from anytime.cli.console import TrainingConsole
     from anytime.evaluation.inception import network_for
@@ -142,17 +150,17 @@ def _written(
     if not experiment.has_data:
         return reproduce_theorem(command, arguments.out)
     device = pick_device(arguments.device)
-    dataset = _dataset(arguments, name)
+    dataset = _dataset(name, arguments.data, scale)
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{name} is not here: working with {dataset.source}")
         setting = Setting(
             dataset=dataset,
-            scale=arguments.scale,
+            scale=scale,
             device=device,
             seeds=seeds,
             samples=arguments.samples,
-            network=network_for(arguments.inception, arguments.scale == "smoke", device) if experiment.inception else None,
+            network=network_for(arguments.inception, scale == "smoke", device) if experiment.inception else None,
             runs=arguments.runs_dir,
             local=arguments.data is not None,
             command=command,
@@ -162,11 +170,11 @@ def _written(
         return reproduce(experiment, setting, arguments.out)
 
 
-def _dataset(arguments: Arguments, name: str) -> Dataset:
+def _dataset(name: str, data: Path | None, scale: Scale) -> Dataset:
     from anytime.cli.datasets import find_dataset
 
-    smoke = arguments.scale == "smoke"
-    dataset = find_dataset(name, arguments.data, None, smoke)
+    smoke = scale == "smoke"
+    dataset = find_dataset(name, data, None, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 
 

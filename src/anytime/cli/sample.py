@@ -59,11 +59,11 @@ class Arguments(Common):
     seed: int = 0
     """Same seed, same codes."""
     out: Path = Path("samples.png")
-    """.png a grid, .gif the samples sharpening code by code, .npz arrays, a folder one file each."""
+    """.png a grid, .gif the samples sharpening code by code, .npz arrays, .wav sound, a folder one file each."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_writable, write_sample
+    from anytime.cli.output import check_kind, check_writable, write_sample
     from anytime.model import load
     from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
@@ -71,6 +71,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
+    check_kind(arguments.out, model)
     if model.engine.name == "compiled":  # what cannot be is said here, before any work
         print("compiling; this takes a while", file=sys.stderr)
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:

@@ -13,26 +13,41 @@ import tyro
 
 from anytime.cli.arguments import Common, typed_command
 from anytime.cli.datasets import find_dataset
+from anytime.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
+    from anytime.cli.console import TrainingConsole
     from anytime.data import Dataset
-    from anytime.training.recipes import RunConfig
+    from anytime.evaluation.report import Report
+    from anytime.priors.dequantized import Space
+    from anytime.training.density_run import DensityRunConfig
+    from anytime.training.recipes import Recipe, RunConfig
+    from anytime.training.vae_run import VAERunConfig
+
+
+CONTINUOUS = ("vae", "pixels", "pca")
+"""Recipes of models without codes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba, or folder with --data."""
-    recipe: Literal["paper", "best", "original"] | None = None
-    """The paper's recipe, our best, or the original VQ-VAE with a PixelCNN; by default best for digits, paper for the rest."""
+    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba; with --data vctk, audiomnist or folder."""
+    recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] | None = None
+    """The paper's, our best, the original VQ-VAE with a PixelCNN, a VAE without a prior, or a density of dequantised pixels or
+    of their principal components; best for digits, else paper."""
     truncation: Annotated[str | None, tyro.conf.arg(metavar="LAW")] = None
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     layout: Literal["channel", "spatial"] | None = None
     """One code per channel of the feature map (paper, best), or one per place of it."""
+    length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Another number of channel-wise codes, networks and prior otherwise equal."""
+    prior: Literal["transformer", "lstm", "pixelcnn"] | None = None
+    """Another kind of prior: an LSTM with the Transformer's number of weights, or a PixelCNN with the codes on a square."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """A local copy of the set in its published format, or the folder of pictures."""
+    """A local copy of the set in its published format, or the folder of pictures or sounds."""
     share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -51,41 +66,109 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
         os.environ["OMP_NUM_THREADS"] = "1"
     from anytime.cli.console import TrainingConsole
     from anytime.model import pick_device
-    from anytime.training.run import train, used
 
     started = time.monotonic()
     device = pick_device(arguments.device)
     dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
     config = _config(arguments, dataset, device)
-    folder = arguments.out or Path("runs") / f"{arguments.name}-{config.recipe}"
+    folder = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
     alone_or_first = os.environ.get("RANK", "0") == "0"
     with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
-        model = train(config, dataset, folder, device, console, typed_command(), arguments.share)
-        if not alone_or_first:
+        if console is not None and dataset.is_sound and not dataset.synthetic:
+            console.say(dataset.source)  # how it was cut, scaled, padded and split, and what is missing
+        report = _trained(config, dataset, folder, device, console, arguments.share)
+        if report is None:
             return None
-        from anytime.evaluation.report import write_report
-
-        report = write_report(folder, model, used(dataset, config))
     seconds = time.monotonic() - started
     print(f"model    {folder / 'model'}")
     for name, path in report.paths.items():
         print(f"{name:<8} {path}")
-    print(f"{seconds:.0f} s; next: anytime sample {folder} --fraction 0.25")
+    after = "" if arguments.recipe in CONTINUOUS else f"; next: anytime sample {folder} --fraction 0.25"
+    print(f"{seconds:.0f} s{after}")
     paths = {name: str(path) for name, path in report.paths.items()}
-    return {"run": str(folder), "model": str(folder / "model"), "seconds": seconds, **paths, "error_by_codes": report.errors}
+    return {"run": str(folder), "model": str(folder / "model"), "seconds": seconds, **paths, **report.numbers}
 
 
-def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> RunConfig:
+def _trained(
+    config: RunConfig | VAERunConfig | DensityRunConfig,
+    dataset: Dataset,
+    folder: Path,
+    device: torch.device,
+    console: TrainingConsole | None,
+    share: Path | None,
+) -> Report | None:
+    """Train, and report where this process is the one to do so."""
+    from anytime.evaluation.report import write_density_report, write_report, write_vae_report
+    from anytime.training.density_run import DensityPlan, DensityRunConfig
+    from anytime.training.run import train, train_plan, used
+    from anytime.training.vae_run import VAEPlan, VAERunConfig
+
+    if isinstance(config, VAERunConfig):
+        vae = train_plan(VAEPlan, config, dataset, folder, device, console, typed_command(), share)
+        return None if console is None else write_vae_report(folder, vae, used(dataset, config))
+    if isinstance(config, DensityRunConfig):
+        density = train_plan(DensityPlan, config, dataset, folder, device, console, typed_command())
+        return None if console is None else write_density_report(folder, density, used(dataset, config), config.seed)
+    model = train(config, dataset, folder, device, console, typed_command(), share)
+    return None if console is None else write_report(folder, model, used(dataset, config))
+
+
+def _config(
+    arguments: Arguments, dataset: Dataset, device: torch.device
+) -> RunConfig | VAERunConfig | DensityRunConfig:  # fmt: skip
+    if arguments.recipe == "vae":
+        return _vae_config(arguments, dataset, device)
+    if arguments.recipe == "pixels" or arguments.recipe == "pca":
+        return _density_config(arguments, arguments.recipe, dataset, device)
+    return _codes_config(arguments, arguments.recipe, dataset, device)
+
+
+def _codes_config(arguments: Arguments, which: Recipe | None, dataset: Dataset, device: torch.device) -> RunConfig:
     from anytime.autoencoders.truncation import parse
     from anytime.config import override
-    from anytime.training.recipes import computed_on, recipe, scaled, with_layout, with_truncation
+    from anytime.training.recipes import recipe, scaled, with_layout, with_truncation
+    from anytime.training.settings import computed_on
+    from anytime.training.variants import with_length, with_prior
 
-    config = recipe(arguments.name, arguments.recipe, dataset.shape)
+    config = recipe(arguments.name, which, dataset.shape)
     if arguments.layout is not None:
         config = with_layout(config, arguments.layout)
+    if arguments.length is not None:
+        config = with_length(config, arguments.length)
+    if arguments.prior is not None:
+        config = with_prior(config, arguments.prior)
     config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
         config = with_truncation(config, parse(arguments.truncation))
+    return override(computed_on(config, device.type), arguments.set)
+
+
+def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) -> VAERunConfig:
+    from anytime.autoencoders.truncation import parse
+    from anytime.config import override
+    from anytime.training.settings import computed_on
+    from anytime.training.vae_run import vae
+
+    if arguments.prior is not None or arguments.layout is not None:
+        flag = "--layout" if arguments.prior is None else "--prior"
+        raise UserError(f"{flag} does not go with --recipe vae, which has channels for dimensions and no prior; leave it out")
+    if arguments.length is not None and arguments.length < 1:
+        raise UserError(f"--length must be at least 1, not {arguments.length}")
+    config = replace(vae(arguments.name, dataset.shape, arguments.scale, arguments.length), seed=arguments.seed)
+    if arguments.truncation is not None:
+        config = replace(config, ordered=replace(config.ordered, truncation=parse(arguments.truncation)))
+    return override(computed_on(config, device.type), arguments.set)
+
+
+def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device: torch.device) -> DensityRunConfig:
+    from anytime.config import override
+    from anytime.training.density_run import density
+    from anytime.training.settings import computed_on
+
+    for flag in ("prior", "layout", "length", "truncation", "share"):
+        if getattr(arguments, flag) is not None:
+            raise UserError(f"--{flag} does not go with --recipe {space}, which has one stage and no codes; leave it out")
+    config = replace(density(arguments.name, dataset.shape, space, arguments.scale), seed=arguments.seed)
     return override(computed_on(config, device.type), arguments.set)

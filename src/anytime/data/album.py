@@ -8,7 +8,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _BLOCK = 128  # pictures that a thread takes at a time
 
 @dataclass(frozen=True, slots=True)
 class Album:
-    """Named pictures, each with a stamp that changes when the picture does."""
+    """Named files, each with a stamp that changes when the file does."""
 
     where: Path
     stamps: dict[str, str]
@@ -42,11 +42,22 @@ class Album:
         return list(self.stamps)
 
     def only(self, names: Iterable[str]) -> Album:
-        """These pictures, in this order."""
+        """These files, in this order."""
         return replace(self, stamps={name: self.stamps[name] for name in names})
 
     def label(self, name: str) -> str:
         return str(self.where / name)
+
+    def head(self, name: str, count: int) -> bytes:
+        """The file's first bytes, without unpacking all of it."""
+        if self.archive is None:
+            with self.open(name) as stream:
+                return stream.read(count)
+        try:
+            with self._lock, self.archive.open(name) as member:
+                return member.read(count)
+        except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"{self.label(name)} cannot be read ({error}): remove or replace it") from error
 
     def open(self, name: str) -> Stream:
         try:
@@ -60,27 +71,32 @@ class Album:
 
 def find_pictures(where: Path) -> Album:
     """Every picture of a folder, at any depth, or of a zip file, by sorted name; hidden files are left out."""
+    return find_files(where, SUFFIXES)
+
+
+def find_files(where: Path, suffixes: Set[str]) -> Album:
+    """Every file with one of these endings."""
     if where.is_dir():
-        return Album(where, _in_folder(where))
+        return Album(where, _in_folder(where, suffixes))
     try:
         archive = zipfile.ZipFile(where)
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{where} is neither a folder nor a whole zip file: point --data at one") from error
     # Stamped by content: a copy of the file elsewhere finds the same kept array.
-    stamps = {m.filename: f"{m.file_size} {m.CRC:08x}" for m in archive.infolist() if _is_picture(m.filename)}
+    stamps = {m.filename: f"{m.file_size} {m.CRC:08x}" for m in archive.infolist() if _is_wanted(m.filename, suffixes)}
     return Album(where, dict(sorted(stamps.items())), archive)
 
 
-def _in_folder(where: Path) -> dict[str, str]:
+def _in_folder(where: Path, suffixes: Set[str]) -> dict[str, str]:
     paths = (Path(root) / name for root, _, names in os.walk(where) for name in names)
     found = {path.relative_to(where).as_posix(): path for path in paths}
-    stats = {name: found[name].stat() for name in sorted(found) if _is_picture(name) and found[name].is_file()}
+    stats = {name: found[name].stat() for name in sorted(found) if _is_wanted(name, suffixes) and found[name].is_file()}
     return {name: f"{where.resolve()} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()}
 
 
-def _is_picture(name: str) -> bool:
+def _is_wanted(name: str, suffixes: Set[str]) -> bool:
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
-    return not hidden and PurePosixPath(name).suffix.lower() in SUFFIXES
+    return not hidden and PurePosixPath(name).suffix.lower() in suffixes
 
 
 def decoded(album: Album, size: int, cache: Path, channels: int | None = None) -> UInt8[Tensor, "n channel size size"]:

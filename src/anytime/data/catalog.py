@@ -13,6 +13,8 @@ from anytime.data.cifar import read_cifar10
 from anytime.data.dataset import Dataset, Request
 from anytime.data.folder import DEFAULT, read_folder
 from anytime.data.idx import read_mnist
+from anytime.data.recordings import CROP
+from anytime.data.speech import read_audiomnist, read_vctk
 from anytime.errors import UserError, nearest
 
 
@@ -32,7 +34,7 @@ class Entry:
 
     name: str
     description: str
-    shape: tuple[int, int, int] | None  # None: decided by --size and the files
+    shape: tuple[int, ...] | None  # None: decided by --size and the files
     licence: str
     homepage: str
     reader: str  # key of READERS
@@ -45,6 +47,8 @@ READERS: dict[str, Callable[[Request], Dataset]] = {
     "idx": read_mnist,
     "cifar10": read_cifar10,
     "celeba": read_celeba,
+    "vctk": read_vctk,
+    "audiomnist": read_audiomnist,
     "folder": read_folder,
 }
 
@@ -135,8 +139,24 @@ _ENTRIES = (
         ),
     ),
     Entry(
+        name="vctk",
+        description="English sentences read by 110 voices, as crops of 0.96 s at 16 kHz, from --data DIR",
+        shape=(1, CROP),
+        licence="CC BY 4.0",
+        homepage="https://datashare.ed.ac.uk/handle/10283/3443",
+        reader="vctk",
+    ),
+    Entry(
+        name="audiomnist",
+        description="30,000 spoken digits of 60 voices, at 16 kHz, from --data DIR",
+        shape=(1, CROP),
+        licence="MIT",
+        homepage="https://github.com/soerenab/AudioMNIST",
+        reader="audiomnist",
+    ),
+    Entry(
         name="folder",
-        description="your own pictures, from --data DIR, at --size N",
+        description="your own pictures, from --data DIR, at --size N; or your own sounds",
         shape=None,
         licence="yours",
         homepage="",
@@ -167,10 +187,13 @@ def load(name: str, *, data: Path | None = None, size: int | None = None, cache:
     """A set by name: from `data` where given, else embedded or from the cache. Nothing is downloaded (see `get`)."""
     entry = find(name)
     if size is not None and entry.shape is not None:
-        raise UserError(f"--size does not apply to {name}, whose pictures are {_times(entry.shape)}: leave it out")
+        kind = "pictures" if len(entry.shape) == 3 else "sounds"
+        raise UserError(f"--size does not apply to {name}, whose {kind} are {_times(entry.shape)}: leave it out")
     cache = cache or cache_folder()
     side = entry.shape[-1] if entry.shape else DEFAULT if size is None else size
     dataset = READERS[entry.reader](Request(name, located(entry, data, cache), side, cache))
+    if size is not None and dataset.is_sound:
+        raise UserError(f"--size {size} does not apply to {data}, which holds sounds: leave it out")
     if entry.shape is not None and dataset.shape != entry.shape:
         raise UserError(
             f"the pictures in {data} are {_times(dataset.shape)}, not {_times(entry.shape)} as {name}'s: correct --data"
@@ -189,7 +212,9 @@ def located(entry: Entry, data: Path | None, cache: Path) -> Path:
     if entry.embedded:
         return digits.FOLDER
     if state(entry, cache) == "needs --data":
-        raise UserError(f"{entry.name} reads your own pictures: pass their folder with --data DIR")
+        unfetched = f"is not fetched by this program ({entry.homepage})"
+        what = "reads your own pictures or sounds" if entry.shape is None else unfetched
+        raise UserError(f"{entry.name} {what}: pass the folder with --data DIR")
     if state(entry, cache) == "not downloaded":
         raise UserError(f"{entry.name} is not downloaded: run `anytime data get {entry.name}` or pass a copy with --data DIR")
     for file in entry.files:

@@ -1,4 +1,4 @@
-"""A set of pictures in memory, and how its validation part is made."""
+"""A set of pictures or of sounds in memory, and how its validation part is made."""
 
 from __future__ import annotations
 
@@ -6,56 +6,85 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int16, Int64, UInt8
 from torch import Tensor
 
+from anytime.data.recordings import Recordings
 from anytime.randomness import permutation, uniform
 
 VALIDATION = 5_000  # examples; a tenth of sets that have fewer than ten times as many
 _STROKES = 3
 
+Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
+"""Pictures as bytes, or sounds as 16-bit numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which digit is spoken: in every training recording, and in every crop that numbers are reported on."""
+
+    train: Int64[Tensor, " train"]
+    held_out: Int64[Tensor, " held_out"]
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Pictures as bytes, in parts that share no example."""
+    """Pictures as bytes, or sounds as 16-bit numbers, in parts that share no example."""
 
     name: str
-    train: UInt8[Tensor, "train channel height width"]
-    validation: UInt8[Tensor, "validation channel height width"]
+    train: UInt8[Tensor, "train channel height width"] | Recordings
+    """of sounds, whole recordings: every epoch cuts its own crops"""
+    validation: UInt8[Tensor, "validation channel height width"] | Int16[Tensor, "validation channel time"]
     """never trained on; chooses among checkpoints"""
-    test: UInt8[Tensor, "test channel height width"] | None
+    test: UInt8[Tensor, "test channel height width"] | Int16[Tensor, "test channel time"] | None
     """chooses nothing; None where the set has no test part"""
     source: str
     """one phrase for logs and results: where the pixels came from, how they were cropped and split"""
     synthetic: bool = False
     drawn: bool = False
     """whether the validation part was drawn from the training pictures that the set publishes"""
+    labels: Labels | None = None
+    """of spoken digits; no model sees them, a recogniser does"""
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channel, height, width)."""
-        channel, height, width = self.train.shape[1:]
-        return channel, height, width
+    def shape(self) -> tuple[int, ...]:
+        """(channel, height, width), or (channel, time)."""
+        return tuple(self.train.shape[1:])
 
     @property
-    def held_out(self) -> UInt8[Tensor, "n channel height width"]:
+    def is_sound(self) -> bool:
+        return isinstance(self.train, Recordings)
+
+    @property
+    def pictures(self) -> UInt8[Tensor, "train channel height width"]:
+        """The training part of a set of pictures."""
+        assert isinstance(self.train, Tensor), f"{self.name} holds sounds"
+        return self.train
+
+    @property
+    def held_out(self) -> Examples:
         """What numbers are reported on: the test part, or the validation part where there is none."""
         return self.validation if self.test is None else self.test
 
     @property
-    def published_train(self) -> UInt8[Tensor, "n channel height width"]:
+    def published_train(self) -> Examples:
         """The training set as published, which distances are measured to: drawn validation pictures are part of it.
 
-        Not where they are what numbers are reported on, for want of a test part.
+        Not where they are what numbers are reported on, for want of a test part. Of recordings, their crops end to end.
         """
-        return torch.cat([self.train, self.validation]) if self.drawn and self.test is not None else self.train
+        if isinstance(self.train, Recordings):
+            return self.train.tiles()
+        return torch.cat([self.pictures, self.validation]) if self.drawn and self.test is not None else self.pictures
 
     def subset(self, train: int, validation: int) -> Dataset:
         """The first `train` training examples and the first `validation` of the validation and the test part."""
         parts = self.train[:train], self.validation[:validation]
         test = None if self.test is None else self.test[:validation]
         source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
-        return replace(self, train=parts[0], validation=parts[1], test=test, source=source)
+        labels = None
+        if self.labels is not None:
+            labels = Labels(self.labels.train[:train], self.labels.held_out[:validation])
+        return replace(self, train=parts[0], validation=parts[1], test=test, source=source, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +114,7 @@ def drawn_validation(name: str, train: Tensor, test: Tensor | None, source: str)
     return Dataset(name, rest, drawn, test, source, drawn=True)
 
 
-def synthetic(name: str, shape: tuple[int, int, int], count: int = 1024, seed: int = 0) -> Dataset:
+def synthetic(name: str, shape: tuple[int, ...], count: int = 1024, seed: int = 0) -> Dataset:
     """`count` training pictures of soft strokes, an eighth as many for validation and test; a pure function of the seed.
 
     Strokes rather than noise: they have few degrees of freedom, so that a small model trained for seconds visibly learns.
@@ -96,7 +125,7 @@ def synthetic(name: str, shape: tuple[int, int, int], count: int = 1024, seed: i
     return Dataset(name, train, validation, test, source, synthetic=True)
 
 
-def _strokes(shape: tuple[int, int, int], count: int, seed: int) -> UInt8[Tensor, "count channel height width"]:
+def _strokes(shape: tuple[int, ...], count: int, seed: int) -> UInt8[Tensor, "count channel height width"]:
     """Soft strokes laid over a dark background, one after the other."""
     channel, height, width = shape
     wanted = channel + _STROKES * (5 + channel)

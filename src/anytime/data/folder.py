@@ -1,22 +1,47 @@
-"""Any folder (or zip file) of pictures as a dataset."""
+"""Any folder (or zip file) of pictures, or of sounds, as a dataset."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from anytime.data.album import SUFFIXES, Album, decoded, find_pictures
+from anytime.data.album import SUFFIXES, Album, decoded, find_files
 from anytime.data.dataset import Dataset, Request
+from anytime.data.library import SUFFIXES as SOUNDS
+from anytime.data.library import Sound, is_sound
+from anytime.data.speech import read_sound_folder
 from anytime.errors import UserError
 
 SMALLEST, LARGEST, DEFAULT = 8, 1024, 32
 FEWEST = 10  # pictures: a tenth of fewer leaves nothing for validation
+_HEADS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 
 
 def read_folder(request: Request) -> Dataset:
-    """All pictures under a folder at `request.size`, grey or in colour by their files' modes."""
+    """All pictures under a folder at `request.size`, grey or in colour by their files' modes; or all sounds."""
+    album = find_files(request.where, SUFFIXES | SOUNDS)
+    pictures, sounds = told_apart(album)
+    if pictures and sounds:
+        raise UserError(
+            f"{request.where} holds pictures and sounds, such as {pictures[0]} and {sounds[0].name}: keep one kind there"
+        )
+    if sounds:
+        return read_sound_folder(request, sounds)
     if not SMALLEST <= request.size <= LARGEST:
         raise UserError(f"--size {request.size} is outside {SMALLEST}..{LARGEST}: choose a size between them")
-    return by_name(request, find_pictures(request.where))
+    return by_name(request, album.only(pictures))
+
+
+def told_apart(album: Album) -> tuple[list[str], list[Sound]]:
+    """The names of the pictures and the sounds of a folder: by what the files begin with, else by their endings."""
+    heads = {name: album.head(name, 12) for name in album.names}
+    heard = {name for name in heads if is_sound(heads[name])}
+    heard |= {n for n in heads if PurePosixPath(n).suffix.lower() in SOUNDS and not is_picture(heads[n])}
+    return [name for name in heads if name not in heard], [Sound(album, name) for name in heads if name in heard]
+
+
+def is_picture(head: bytes) -> bool:
+    """Whether a file that begins with these 12 bytes is a picture, whatever its name says."""
+    return head.startswith(_HEADS) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
 
 
 def by_name(request: Request, album: Album, channels: int | None = None) -> Dataset:

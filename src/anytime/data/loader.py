@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Float, Int, Int16, Shaped, UInt8
 from torch import Tensor
 
+from anytime.data.recordings import ABSENT, Recordings, present
+from anytime.data.waves import SCALE
 from anytime.errors import UserError
-from anytime.randomness import permutation
+from anytime.randomness import permutation, uniform
+
+_CROPS, _SPEEDS = 1, 2  # counters of their own: `keep` is drawn from the same seed
 
 
 def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, " batch"]:
@@ -22,16 +26,28 @@ def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, "
 
 
 class Loader:
-    """One process's share of every global batch, cut from a tensor in memory on any device and of any dtype."""
+    """One process's share of every global batch, cut from a tensor in memory on any device and of any dtype.
 
-    def __init__(self, examples: Shaped[Tensor, "count ..."], batch: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+    Of recordings, every epoch takes another crop of each, which depends on (seed, epoch, recording) alone, faster or slower by
+    up to the share `speed`.
+    """
+
+    def __init__(
+        self,
+        examples: Shaped[Tensor, "count ..."] | Recordings,
+        batch: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        speed: float = 0.0,
+    ) -> None:
         if batch < 1 or len(examples) < 1:
             raise UserError(f"batch {batch} of {len(examples)} examples is empty: set batch to at least 1 and give examples")
         self.batch = min(batch, len(examples))
         if self.batch % ranks:
             whole = "" if self.batch == batch else " (the whole set)"
             raise UserError(f"batch {self.batch}{whole} is not shared evenly by {ranks} processes: set a multiple of {ranks}")
-        self.examples, self.seed = examples, seed
+        self.examples, self.seed, self.speed = examples, seed, speed
         share = self.batch // ranks
         self._share = slice(rank * share, (rank + 1) * share)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
@@ -46,12 +62,37 @@ class Loader:
         if epoch != self._epoch:  # kept for the epoch: sorting 50,000 keys at every step would cost milliseconds
             order = permutation(len(self.examples), self.seed, epoch)
             self._epoch, self._order = epoch, order.to(self.examples.device)
-        return self.examples[self._order[place * self.batch :][: self.batch][self._share]]
+        rows = self._order[place * self.batch :][: self.batch][self._share]
+        if isinstance(self.examples, Recordings):
+            speed = speeds(uniform(self.seed, _SPEEDS, epoch, rows), self.speed) if self.speed else None
+            return self.examples.crops(rows, uniform(self.seed, _CROPS, epoch, rows), speed)
+        return self.examples[rows]
 
 
-def to_float(x: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Bytes as float32 in [0, 1]."""
+def speeds(numbers: Float[Tensor, "*shape"], share: float) -> Float[Tensor, "*shape"]:
+    """Uniform numbers in (0, 1) as speeds between 1 / (1 + share) and 1 + share, evenly as one hears them."""
+    return (1 + share) ** (2 * numbers - 1)
+
+
+def views(recordings: Recordings, seed: int, number: int, speed: float) -> Int16[Tensor, "n 1 crop"]:
+    """The crops of all recordings end to end: view 0 as they are, every other one at speeds and places of its own."""
+    if number == 0:
+        return recordings.tiles()
+    every = torch.arange(len(recordings), device=recordings.device)
+    places, numbers = (uniform(seed, counter, number, every) for counter in (_CROPS, _SPEEDS))
+    return recordings.tiles(places, speeds(numbers, speed) if speed else None)
+
+
+def to_float(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Bytes as float32 in [0, 1], 16-bit sound as float32 in [-1, 1] with silence for padding."""
+    if x.dtype == torch.int16:
+        return torch.where(x == ABSENT, 0.0, x.to(torch.float32) / SCALE)
     return x.to(torch.float32) / 255
+
+
+def mask_of(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"] | None:
+    """1 where there is data and 0 where there is padding; None for pictures, which have none."""
+    return present(x) if x.dtype == torch.int16 else None
 
 
 def to_uint8(x: Float[Tensor, "*shape"]) -> UInt8[Tensor, "*shape"]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from anytime.data.images import decode
 from anytime.data.loader import to_uint8
+from anytime.data.spectrogram import as_pictures
 from anytime.errors import UserError
 from anytime.storage import write_whole
 
@@ -23,8 +24,8 @@ _VISIBLE = 56  # pixels: small pictures are enlarged by a whole factor up to abo
 _TEXT = 13  # pixels
 
 
-def grid(x: Float[Tensor, "n channel height width"], columns: int | None = None, gap: int = 2, scale: int = 1) -> Pixels:
-    """The pictures row by row on white, in a square unless `columns` says otherwise."""
+def grid(x: Float[Tensor, "n channel *place"], columns: int | None = None, gap: int = 2, scale: int = 1) -> Pixels:
+    """The pictures row by row on white, in a square unless `columns` says otherwise; of waveforms, their spectrograms."""
     columns = columns or max(1, math.ceil(math.sqrt(len(x))))
     rows = max(1, math.ceil(len(x) / columns))
     tiles = _tiles(x, scale)
@@ -36,13 +37,14 @@ def grid(x: Float[Tensor, "n channel height width"], columns: int | None = None,
     return sheet
 
 
-def _tiles(x: Float[Tensor, "n channel height width"], scale: int) -> UInt8[np.ndarray, "n tall wide channel"]:
+def _tiles(x: Float[Tensor, "n channel *place"], scale: int) -> UInt8[np.ndarray, "n tall wide channel"]:
+    x = x if x.ndim == 4 else as_pictures(x)
     tiles = to_uint8(x.detach().cpu().float()).permute(0, 2, 3, 1).numpy()
     return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
 def labelled_rows(
-    rows: Sequence[tuple[str, Float[Tensor, "_ channel height width"]]], scale: int | None = None, gap: int = 2
+    rows: Sequence[tuple[str, Float[Tensor, "_ channel *place"]]], scale: int | None = None, gap: int = 2
 ) -> Pixels:
     """One strip of pictures for each row, its label at the left; small pictures are enlarged so that they can be seen."""
     from PIL import Image, ImageDraw, ImageFont

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.catalog import CATALOG
+from anytime.data.waves import RATE
 from anytime.evaluation.quality import Row
 from anytime.training.recipes import RunConfig
 
@@ -43,21 +45,22 @@ class Contents:
 def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str, Any] | None) -> str:
     """The whole file; `evaluation` is an evaluation.json of this very model."""
     config, start = origin.config, origin.start
-    shape, length, size = config.model.autoencoder.shape, config.model.autoencoder.length, config.model.autoencoder.quantizer
+    autoencoder, length = config.model.autoencoder, config.model.autoencoder.length
+    kind, size = ("sound", _seconds(autoencoder)) if autoencoder.is_sound else ("picture", _times(autoencoder.shape))
     minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in origin.seconds.items())
     made = {
         "data": f"{config.model.name}: {start['data']}",
         "examples": f"{start['examples']:,}",
         "recipe": f"{config.recipe}, scale {config.scale}, seed {config.seed}, {config.precision}",
-        "epochs": " + ".join(str(stage.epochs) for stage in (config.pretrain, config.ordered, config.prior)),
+        "epochs": config.epochs,
         "command": f"`{portable(start['command'])}`",
         "hardware": start["hardware"],
         "minutes": minutes or "not known",
         "versions": f"anytime {start['anytime']}, torch {start['torch']}, commit {start['commit']}, {start['date']}",
     }
     inside = {
-        "codes": f"{length} of {size.codebook_size}, the most important first",
-        "pictures": " × ".join(map(str, shape)),
+        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first",
+        f"{kind}s": size,
         "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
         "prior": f"{contents.parameters['prior']:,} weights; {config.model.prior.summary}",
         "file": f"{contents.bytes / 1e6:.2f} MB, {contents.formats}; expanded to float32 when loaded",
@@ -66,7 +69,7 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
     parts = [
         f"# {name}",
         f"An ordered autoencoder with an autoregressive prior over its codes, trained on {config.model.name}. Any number of "
-        f"codes from 1 to {length} gives a complete picture: `anytime sample {name} --fraction 0.5`.",
+        f"codes from 1 to {length} gives a complete {kind}: `anytime sample {name} --fraction 0.5`.",
         "## What it is",
         table(("", ""), inside.items()),
         "## How it was made",
@@ -132,9 +135,10 @@ def heading(column: str) -> str:
 
 def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, Any] | None) -> list[str]:
     """What it should not be taken for."""
-    side = config.model.autoencoder.shape[-1]
+    autoencoder = config.model.autoencoder
+    ours = f"Sounds of {_seconds(autoencoder)}" if autoencoder.is_sound else f"Pictures of {_times(autoencoder.shape[1:])}"
     said = [
-        f"Pictures of {side} × {side} like those of {config.model.name}, and nothing else; it knows no classes or words.",
+        f"{ours} like those of {config.model.name}, and nothing else; it knows no classes or words.",
         "What the training set has too much or too little of, samples have too.",
         "The weights are rounded: codes differ from those of the run that they were made from.",
     ]
@@ -151,6 +155,14 @@ def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, An
             )
         said += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
     return list(dict.fromkeys([*said, *(f"Order: {text}." for text in alarms)]))
+
+
+def _times(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _seconds(autoencoder: AutoencoderConfig) -> str:
+    return f"{autoencoder.shape[-1] / RATE:.2f} s at {RATE / 1000:g} kHz"
 
 
 def data_licence(name: str) -> str:

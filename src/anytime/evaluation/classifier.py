@@ -20,6 +20,7 @@ from anytime.data.loader import Loader, to_float
 from anytime.errors import UserError
 from anytime.training.log import Reporter
 from anytime.training.loop import Hooks, StageState, run_stage
+from anytime.training.recipes import picture_shape
 from anytime.training.step import Compute
 from anytime.training.tasks import Numbers, for_device
 
@@ -70,12 +71,13 @@ class ClassifierTask:
 
     name = "classifier"
     loss_names = ("loss",)
+    others, keeps_last = None, False
 
     def __init__(
         self, module: Classifier, dataset: Dataset, labels: Labels, config: ClassifierConfig, device: torch.device
     ) -> None:
         self.module, self.objective, self.config, self.device = module, module, config, device
-        self.x, self.labels = dataset.train.to(device), labels.train.long().to(device)
+        self.x, self.labels = dataset.pictures.to(device), labels.train.long().to(device)
         self.validation, self.expected = dataset.validation, labels.validation.long().to(device)
         self.loader = Loader(torch.arange(len(self.x), device=device), config.batch, config.seed)
         self.epochs, self.steps_per_epoch = config.epochs, self.loader.steps_per_epoch
@@ -161,11 +163,11 @@ def trained_classifier(
 ) -> ClassifierNetwork:
     """A classifier of these pictures: from the cache, or trained there, a minute on two CPU cores or seconds on a GPU."""
     facts = _facts(dataset, labels, config)
-    name = f"{dataset.name}-{storage.digest({'train': labels.train, 'x': dataset.train[::97].clone()})[:12]}.safetensors"
+    name = f"{dataset.name}-{storage.digest({'train': labels.train, 'x': dataset.pictures[::97].clone()})[:12]}.safetensors"
     path = (cache or cache_folder()) / "classifiers" / name
     if (tensors := _kept(path, facts)) is not None:
         with torch.random.fork_rng(devices=[]):
-            module = Classifier(dataset.shape, config)
+            module = Classifier(picture_shape(dataset.shape, "--classifier"), config)
         module.load_state_dict(tensors)
     else:
         module = _trained(dataset, labels, config, device, reporter)
@@ -188,7 +190,7 @@ def _kept(path: Path, facts: dict[str, Any]) -> dict[str, Tensor] | None:
 
 
 def _facts(dataset: Dataset, labels: Labels, config: ClassifierConfig) -> dict[str, Any]:
-    parts = {"x": dataset.train, "validation": dataset.validation, "labels": labels.train}
+    parts = {"x": dataset.pictures, "validation": dataset.validation, "labels": labels.train}
     return {"kind": "classifier 1", "config": asdict(config), "data": storage.digest(parts)}
 
 
@@ -197,7 +199,7 @@ def _trained(
 ) -> Classifier:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
-        module = Classifier(dataset.shape, config).to(device)
+        module = Classifier(picture_shape(dataset.shape, "--classifier"), config).to(device)
         task = ClassifierTask(module, dataset, labels, config, device)
         reporter.stage(task.name, 0, task.epochs * task.steps_per_epoch)
         hooks = Hooks(

@@ -47,7 +47,7 @@ def recognition_rows(
         )
     kept = (cache or cache_folder()) / "features"
     (real,) = gathered(statistics.pictures("held-out", dataset.test), network, kept, reporter)
-    (train,) = gathered(statistics.pictures("reference", dataset.train), network, kept, reporter)
+    (train,) = gathered(statistics.pictures("reference", dataset.pictures), network, kept, reporter)
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     source = statistics.samples("recognised", model, min(samples, statistics.KEPT), counts, seed)
     each = gathered(source, network, folder, reporter)

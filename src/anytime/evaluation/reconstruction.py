@@ -10,10 +10,23 @@ from torch import Tensor
 
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.pca import PCA
+from anytime.autoencoders.vae import VAE
 from anytime.data.loader import to_float
 from anytime.model import AnytimeModel
 
 BATCH = 500
+
+
+@torch.no_grad()
+def vae_error_by_codes(vae: VAE, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]) -> list[float]:
+    """Mean squared error per value of x from a VAE's mean code, `count` groups of dimensions each (Appendix C.1)."""
+    sums = torch.zeros(len(counts), dtype=torch.float64)
+    for part in x.split(BATCH):
+        pixels = to_float(part).to(vae.device)
+        latents = vae.latents(pixels)
+        for index, count in enumerate(counts):
+            sums[index] += squared_error(pixels, vae.decode(latents[:, :count])).double().sum().cpu()
+    return (sums / x.numel()).tolist()
 
 
 @torch.no_grad()

@@ -12,12 +12,17 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from anytime.autoencoders.vae import VAE
 from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
+from anytime.data.wav import write_wav
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
+from anytime.evaluation.likelihood import bits_per_dim
 from anytime.evaluation.order_view import section
+from anytime.evaluation.reconstruction import vae_error_by_codes
 from anytime.model import AnytimeModel
+from anytime.priors.dequantized import DensityModel
 from anytime.storage import write_json, write_whole
 from anytime.training import log
 from anytime.training.order import error_by_codes, read_order
@@ -31,7 +36,7 @@ FRAME_SECONDS = 0.25
 @dataclass(frozen=True, slots=True)
 class Report:
     paths: dict[str, Path]  # what was written, by name
-    errors: list[float]  # mean squared error from 0, 1, …, length codes
+    numbers: dict[str, Any]  # what was measured
 
 
 def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
@@ -45,18 +50,39 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
         "errors": folder / "errors.json",
         "report": folder / "report.html",
     }
+    if model.is_sound:
+        paths |= {"sound": folder / "samples" / "x-0000.wav"}
+        write_wav(paths["sound"], sample.data[0])
     write_png(paths["grid"], rows)
     write_gif(paths["movie"], _frames(model, sample.codes), FRAME_SECONDS)
     facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(paths["errors"], facts)
     write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
-    return Report(paths, errors)
+    return Report(paths, {"error_by_codes": errors})
+
+
+def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
+    """A VAE's errors by number of groups, from its mean code; it draws no samples to show."""
+    errors = vae_error_by_codes(vae, dataset.held_out[:EXAMPLES], range(vae.length + 1))
+    path = folder / "errors.json"
+    facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
+    write_json(path, facts)
+    return Report({"errors": path}, {"error_by_codes": errors})
+
+
+def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
+    """The held-out bits per dimension of a density."""
+    x = dataset.held_out[:EXAMPLES]
+    bits = bits_per_dim(model, x, seed)
+    path = folder / "bits.json"
+    write_json(path, {"data": dataset.source, "examples": len(x), "bits_per_dim": bits})
+    return Report({"bits": path}, {"bits_per_dim": bits})
 
 
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
     """The samples sharpening from one code to all; long codes in strides."""
     counts = np.linspace(1, model.length, min(model.length, FRAMES)).round().astype(int)
-    scale = max(1, 64 // model.config.autoencoder.shape[-1])
+    scale = 1 if model.is_sound else max(1, 64 // model.config.autoencoder.shape[-1])
     return [grid(model.decode(codes[:, :count]).cpu(), scale=scale) for count in counts]
 
 
@@ -67,7 +93,7 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
         "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
         picture("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
         picture("gif", movie, "One batch sharpening code by code."),
-        *_curves(metrics, errors),
+        *_curves(metrics, errors, "samples in [-1, 1]" if model.is_sound else "pixels in [0, 1]"),
         *section(read_order(folder)),
         "<h2>How it was made</h2>",
         _table(folder, metrics),
@@ -75,7 +101,7 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
     return document(title, parts)
 
 
-def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
+def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> list[str]:
     """Loss curves and the error by code length; without matplotlib, the errors as a sentence."""
     if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
@@ -98,7 +124,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float]) -> list[str]:
         "<h2>Training</h2>",
         picture("png", plot_png(losses), "Loss by epoch, on training and validation data."),
         "<h2>Error by code length</h2>",
-        picture("png", plot_png(curve), "Held-out reconstruction error, pixels in [0, 1], from the first codes."),
+        picture("png", plot_png(curve), f"Held-out reconstruction error, {unit}, from the first codes."),
     ]
 
 

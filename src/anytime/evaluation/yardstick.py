@@ -36,11 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="a local copy of the set")
     parser.add_argument("--inception", type=Path, help="the FID network's file")
     parser.add_argument("--device", help="cpu or cuda")
+    parser.add_argument("--exact", action="store_true", help="no TF32 on a GPU")
     arguments = parser.parse_args(argv)
     try:
         device = pick_device(arguments.device)
         dataset = data.load(arguments.name, data=arguments.data)
-        row = measured(dataset, Inception(find_inception(arguments.inception), device))
+        row = measured(dataset, Inception(find_inception(arguments.inception), device, tf32=not arguments.exact))
     except UserError as error:
         print(f"yardstick: {error}", file=sys.stderr)
         return 2

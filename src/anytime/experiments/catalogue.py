@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from anytime.errors import UserError, nearest
 
@@ -22,6 +23,8 @@ class Experiment:
     """Whether more than one seed makes sense."""
     counts: bool = False
     """Whether --samples makes sense."""
+    scale: Literal["short", "full"] = "full"
+    """What --scale is by default."""
 
     @property
     def module(self) -> str:
@@ -93,6 +96,68 @@ _ALL = (
         runs=PAIR,
         several=True,
         counts=True,
+    ),
+    Experiment(
+        name="vae",
+        figure="Appendix C.1",
+        decides="gain and error by code length of VAEs: ordered regular and better when short",
+        datasets=("cifar10",),
+        runs=("ordered-vae", "standard-vae"),
+        several=True,
+        scale="short",
+    ),
+    Experiment(
+        name="priors",
+        figure="Appendix C.2",
+        decides="Transformer, LSTM, PixelCNN on the same codes: PixelCNN behind, except at 0.2",
+        datasets=("cifar10",),
+        runs=("ordered", "lstm", "pixelcnn"),
+        inception=True,
+        several=True,
+        counts=True,
+        scale="short",
+    ),
+    Experiment(
+        name="truncation",
+        figure="Appendix C.3",
+        decides="laws of truncation: Geo(0.03) marginally behind uniform, Geo(0.1) far when long",
+        datasets=("cifar10",),
+        runs=("ordered", "geometric-0.03", "geometric-0.1"),
+        inception=True,
+        several=True,
+        counts=True,
+        scale="short",
+    ),
+    Experiment(
+        name="regularization",
+        figure="Appendix C.4",
+        decides="FID by number of training pictures: ordered ahead, the more so the fewer",
+        datasets=("cifar10",),
+        runs=(*PAIR, *(f"{kind}-{size}" for size in ("25k", "10k", "5k") for kind in PAIR)),
+        inception=True,
+        several=True,
+        counts=True,
+        scale="short",
+    ),
+    Experiment(
+        name="tailored",
+        figure="Appendix C.5",
+        decides="one anytime model against one for each length: ahead, except when very short",
+        datasets=("cifar10",),
+        runs=(*PAIR, *(f"tailored-{fraction}" for fraction in (0.2, 0.4, 0.6, 0.8))),
+        inception=True,
+        several=True,
+        counts=True,
+        scale="short",
+    ),
+    Experiment(
+        name="pca-prior",
+        figure="Appendix D",
+        decides="bits per dimension of principal components against pixels: 1.22 against 0.80",
+        datasets=("mnist",),
+        runs=("pixels", "pca"),
+        several=True,
+        scale="short",
     ),
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from anytime.evaluation.features import FeatureNetwork
-from anytime.evaluation.quality import data_row, reference, sample_rows
-from anytime.evaluation.statistics import Statistics
+from anytime.evaluation.quality import data_row
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.catalogue import PAIR
+from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
 from anytime.experiments.results import Results, Row, Verdict, agreed, curve, read
-from anytime.experiments.workbench import Setting, Workbench, digest
-from anytime.model import AnytimeModel
+from anytime.experiments.workbench import Workbench, digest
 
-FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SAMPLES, PAPER = 50_000, {"celeba": 100_000}
 """The paper's numbers of samples."""
-SMOKE_SAMPLES = 100
 ORIGINAL = "original"
 SPATIAL = "its codes are places in reading order: a prefix is the top rows of the map, the rest are zero latents"
 HELD_OUT = "held-out data"
@@ -28,63 +23,29 @@ ALLOWED = {0.8: 0.02, 0.6: 0.05}
 """The paper's "almost no loss" in numbers, set beforehand: how much FID may be above that of full length."""
 
 
-def samples_of(setting: Setting) -> int:
-    """As many as asked for, else the paper's."""
-    return setting.samples or (SMOKE_SAMPLES if setting.smoke else PAPER.get(setting.dataset.name, SAMPLES))
-
-
 def compute(bench: Workbench) -> Results:
     """FID of every run at every fraction; the original VQ-VAE, which is there as a mark, with the first seed only."""
-    s, rows, count = bench.setting, list[Row](), samples_of(bench.setting)
-    assert s.network is not None, "the command line finds it before any work"
-    network, train, x = s.network, s.dataset.published_train, s.dataset.held_out
-    real = Lazily(lambda: reference(train, network, reporter=s.reporter, pause=s.pause))
-    shared = {"network": network.digest, "reference": digest(train)}
+    s, rows = bench.setting, list[Row]()
+    paper, x = PAPER.get(s.dataset.name, SAMPLES), s.dataset.held_out
+    meter = Meter(bench, samples_of(s, paper))
     # The mark comes last: no verdict needs it.
-    for kind, seed in [*((kind, seed) for seed in s.seeds for kind in PAIR), (ORIGINAL, s.seed)]:
-        facts = {**shared, "samples": count, "fractions": FRACTIONS}
-        rows += bench.of_run(kind, seed, facts, partial(model_rows, bench, kind, seed, count, network, real))
-    facts = {**shared, "x": digest(x)}
-    rows += bench.of_data(HELD_OUT, facts, lambda: [data_row(x, real(), network, None, s.reporter, s.pause)])
-    paper = PAPER.get(s.dataset.name, SAMPLES)
-    fewer = f" (the paper's: {paper:,})" if count < paper else ""
-    against = f"{len(train):,} {'synthetic ' if s.dataset.synthetic else ''}training pictures"
-    return bench.results(rows, decide(rows), [f"{count:,} samples{fewer} against {against}"])
-
-
-class Lazily:
-    """A value that is computed when it is first asked for: half a GPU minute that a finished experiment does without."""
-
-    def __init__(self, make: Callable[[], Statistics]) -> None:
-        self.make, self.value = make, list[Statistics]()
-
-    def __call__(self) -> Statistics:
-        if not self.value:
-            self.value.append(self.make())
-        return self.value[0]
-
-
-def model_rows(
-    bench: Workbench, kind: str, seed: int, count: int, network: FeatureNetwork, real: Lazily, model: AnytimeModel
-) -> list[Row]:
-    """One run's rows; samples have the seed of the training."""
-    s, scratch = bench.setting, bench.scratch(f"{kind} {seed}")
-    rows = sample_rows(
-        model, FRACTIONS, count, real(), network,
-        seed=seed, series=kind, folder=scratch, reporter=s.reporter, pause=s.pause,
-    )  # fmt: skip
-    about = {"length": model.length, "engine": model.engine.name}
-    return [{**row, **about, **({"prefix": SPATIAL} if kind == ORIGINAL else {})} for row in rows]
+    runs = [*((kind, seed) for seed in s.seeds for kind in PAIR), (ORIGINAL, s.seed)]
+    bench.announce(runs, alike=ALIKE)
+    for kind, seed in runs:
+        about = {"prefix": SPATIAL} if kind == ORIGINAL else {}
+        rows += [{**row, **about} for row in meter.of(kind, seed)]
+    facts = {**meter.shared, "x": digest(x)}
+    rows += bench.of_data(HELD_OUT, facts, lambda: [data_row(x, meter.real(), meter.network, None, s.reporter, s.pause)])
+    return bench.results(rows, decide(rows), [meter.note(paper)])
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """The paper's claims, by all seeds that both kinds were trained with."""
     name = distance_name(rows)
-    label = "FID" if name == "fid" else name
     found = {(row["series"], row["seed"], row["fraction"]): row[name] for row in rows if "fraction" in row}
     seeds = [seed for kind, seed, fraction in found if (kind, fraction) == ("unordered", 1.0)]
     verdicts = [below(rows, name, found, seeds), *(kept(rows, name, found, seeds, f) for f in ALLOWED), at_full(found, seeds)]
-    return [replace(verdict, claim=f"{label}: {verdict.claim}") for verdict in verdicts]
+    return [replace(verdict, claim=f"{label(rows)}: {verdict.claim}") for verdict in verdicts]
 
 
 Found = dict[tuple[str, int, float], float]
@@ -143,15 +104,11 @@ def draw(path: Path) -> Path:
     figure = matplotlib.figure.Figure(figsize=(5, 3.6), layout="constrained")
     axes = figure.subplots()
     for kind, style in zip((*PAIR, ORIGINAL), ("o-", "s-", "^:"), strict=True):
-        points = curve(results.rows, kind, "fraction", name)
-        axes.plot(list(points), list(points.values()), style, label=kind)
-        for seed in dict.fromkeys(row["seed"] for row in results.rows if row["series"] == kind):
-            own = [row for row in results.rows if row["series"] == kind and row["seed"] == seed]
-            axes.plot([row["fraction"] for row in own], [row[name] for row in own], ".", color=axes.lines[-1].get_color())
+        plot(axes, results.rows, kind, style)
     for row in results.rows:
         if row["series"] == HELD_OUT:
             axes.axhline(row[name], color="grey", linestyle="--", label=HELD_OUT)
-    axes.set(xlabel="fraction of the codes", ylabel="FID" if name == "fid" else name, title=results.dataset, ylim=(0, None))
+    axes.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
     axes.legend()
     target = path.with_suffix(".png")
     figure.savefig(target, dpi=120)

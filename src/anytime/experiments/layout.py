@@ -48,7 +48,7 @@ def compute(bench: Workbench) -> Results:
 
 def mean_picture_errors(dataset: Dataset) -> list[float]:
     """Held-out error of the mean training picture, by row of pixels."""
-    parts = dataset.train.split(BATCH)  # in parts: a set of bytes is eight times larger as float64
+    parts = dataset.pictures.split(BATCH)  # in parts: a set of bytes is eight times larger as float64
     mean = torch.stack([to_float(part).double().sum(0) for part in parts]).sum(0) / len(dataset.train)
     errors = [(to_float(part).double() - mean).square().sum((0, 1, 3)) for part in dataset.held_out.split(BATCH)]
     return (torch.stack(errors).sum(0) * dataset.shape[1] / dataset.held_out.numel()).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from anytime.config import read_json
 from anytime.errors import UserError
 from anytime.experiments.results import Row
 from anytime.storage import write_json
+
+Update = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,18 @@ class Notebook:
         self.path = path
         self._pieces()  # a file of another format is told before any work
 
-    def find(self, name: str, facts: Mapping[str, Any]) -> Piece | None:
+    def find(self, name: str, facts: Mapping[str, Any], update: Update = dict) -> Piece | None:
+        """The piece of that name, if it depends on just these facts, once those of an older version are brought up to date."""
         piece = self._pieces().get(name)
-        return piece if piece is not None and piece.facts == _plain(facts) else None
+        return piece if piece is not None and update(piece.facts) == _plain(facts) else None
+
+    def holds(self, name: str, facts: Mapping[str, Any], update: Update = dict) -> bool:
+        """Whether a piece of that name depends on these facts, among others."""
+        piece = self._pieces().get(name)
+        if piece is None:
+            return False
+        known = update(piece.facts)
+        return all(known.get(key) == _plain(value) for key, value in facts.items())
 
     def keep(self, name: str, piece: Piece) -> Piece:
         """Write it down; returns it as it will be read."""

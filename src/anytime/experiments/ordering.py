@@ -38,10 +38,10 @@ def compute(bench: Workbench) -> Results:
     for seed in s.seeds:
         for kind in PAIR:
             rows += bench.of_run(kind, seed, facts, partial(model_rows, kind, seed, x=x, reporter=s.reporter))
-    length = bench.plan("ordered", s.seed).config.model.autoencoder.length
+    length = bench.plan("ordered", s.seed).codes.model.autoencoder.length
 
     def principal() -> list[Row]:
-        errors = pca_error_by_codes(pca.fit(s.dataset.train.to(s.device), length), x, range(length + 1))
+        errors = pca_error_by_codes(pca.fit(s.dataset.pictures.to(s.device), length), x, range(length + 1))
         return error_rows({"series": "pca", "examples": len(x)}, errors)
 
     rows += bench.of_data("pca", {**facts, "length": length, "train": len(s.dataset.train)}, principal)
@@ -94,7 +94,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         Verdict(
             "ordered has the least error at every length below full",
             not lost,
-            f"not the least at {_spans(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
+            f"not the least at {spans(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
             "superior reconstructions compared to PCA and unordered across all truncation lengths",
         ),
         Verdict(
@@ -112,9 +112,9 @@ def decide(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-def _spans(numbers: Sequence[int]) -> str:
+def spans(numbers: Sequence[int]) -> str:
     """
-    >>> _spans([1, 2, 3, 7])
+    >>> spans([1, 2, 3, 7])
     '1–3, 7'
     """
     spans: list[list[int]] = []

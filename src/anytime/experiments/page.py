@@ -58,6 +58,12 @@ TABLES = {
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."
     ),
     "samples": Table("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
+    "vae": Table("fraction", "error", 5, f"{ERRORS} From the mean code."),
+    "priors": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "truncation": Table("fraction", "fid", 2, "FID by share of the codes and law of truncation, a number for each seed."),
+    "regularization": Table("pictures", "fid", 2, "FID at full length by number of training pictures, a number for each seed."),
+    "tailored": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "pca-prior": Table("part", "bits", 3, "Bits per dimension of dequantised pictures, held out and trained on."),
     "priority-code": Table("measure", "value", 4, "Distances between samples, root mean square per pixel value."),
 }
 

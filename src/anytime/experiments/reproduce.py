@@ -70,11 +70,13 @@ def recorded(
 
     >>> recorded(find("fid"), "cifar10", "full", local=True, samples=None, seeds=(0, 1))
     'anytime reproduce fid --dataset cifar10 --data DIR --seeds 0,1'
+    >>> recorded(find("vae"), "cifar10", "short", local=False, samples=None, seeds=(0,))
+    'anytime reproduce vae --dataset cifar10 --scale short'
     """
     words = ["anytime", "reproduce", experiment.name]
     if experiment.has_data:
         words += ["--dataset", dataset]
-        words += [] if scale == "full" else ["--scale", scale]
+        words += [] if scale == experiment.scale == "full" else ["--scale", scale]
         words += ["--data", "DIR"] if local else []
         words += ["--samples", str(samples)] if samples is not None else []
         words += ["--seeds", ",".join(map(str, seeds))] if len(seeds) > 1 else ["--seed", str(seeds[0])] if seeds[0] else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,14 +86,15 @@ def _model(bench: Workbench, kind: str, engine: str) -> tuple[AnytimeModel, str]
         taken_over(run.folder, run.config, used(s.dataset, run.config))
         return load(run.folder, s.device, engine), run.folder.name
     with torch.random.fork_rng():
-        return AnytimeModel(run.config.model).to(s.device).eval().use(engine), "random"
+        return AnytimeModel(run.codes.model).to(s.device).eval().use(engine), "random"
 
 
 def pixel_rows(setting: Setting) -> list[Row]:
     """The time of a model that draws pixel by pixel."""
-    config = PixelSpaceConfig(shape=setting.dataset.shape)
+    channels, height, width = setting.dataset.shape
+    config = PixelSpaceConfig(shape=(channels, height, width))
     if setting.smoke:
-        config = PixelSpaceConfig(shape=setting.dataset.shape, width=4, blocks=1, stages=1, mixtures=2)
+        config = replace(config, width=4, blocks=1, stages=1, mixtures=2)
     with torch.random.fork_rng():
         model = PixelSpace(config).to(setting.device).eval()
     repeats = 1 if setting.smoke else PIXEL_REPEATS

@@ -1,4 +1,4 @@
-"""The runs that experiments compare: four kinds with names of their own, trained once for all experiments."""
+"""The runs that experiments compare: kinds with names of their own, each trained once for all experiments."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Any
 
 import torch
 
-from anytime.autoencoders.truncation import Full
+from anytime.autoencoders.truncation import parse
 from anytime.data import Dataset
-from anytime.training.folder import Paths, read_config, taken_over
+from anytime.errors import UserError
+from anytime.experiments.kinds import KINDS, Kind
+from anytime.sampling.budget import code_count
+from anytime.training.density_run import DensityPlan, DensityRunConfig, density
+from anytime.training.folder import Paths, taken_over
 from anytime.training.log import Reporter
 from anytime.training.pause import Pause
-from anytime.training.recipes import RunConfig, Scale, computed_on, recipe, scaled, with_layout, with_truncation
-from anytime.training.run import train, used
+from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig, Scale, recipe, scaled, with_layout, with_truncation
+from anytime.training.run import train, train_plan, used
+from anytime.training.settings import computed_on
+from anytime.training.stages import AutoencoderStage, PriorStage, VAEStage
+from anytime.training.vae_run import VAEPlan, VAERunConfig, vae
+from anytime.training.variants import with_length, with_prior
 
-KINDS = {
-    "ordered": ("--recipe", "paper"),
-    "unordered": ("--recipe", "paper", "--truncation", "full"),
-    "spatial": ("--recipe", "paper", "--layout", "spatial"),
-    "original": ("--recipe", "original"),
-}
-"""What `anytime train` is told for each."""
+PUBLISHED = 50_000  # training pictures of CIFAR-10, of which the kinds with fewer are shares at smoke scale
+SMALLEST = 32  # a smoke run's batch
+
+AnyConfig = RunConfig | VAERunConfig | DensityRunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +36,52 @@ class Plan:
     """One run: what is trained, where, and the command that does the same by hand."""
 
     kind: str
-    config: RunConfig
+    config: AnyConfig
     folder: Path
-    share: Path | None  # a run whose first stage is the same
+    share: Path | None  # a run whose first stages are the same
     command: str
+    full_epochs: str  # those of the recipe before it was scaled down
 
     @property
     def epochs(self) -> str:
         return _epochs(self.config)
 
     @property
-    def full_epochs(self) -> str:
-        """Those of the recipe before it was scaled down."""
-        name, shape = self.config.model.name, self.config.model.autoencoder.shape
-        return _epochs(recipe(name, self.config.recipe, shape))
+    def codes(self) -> RunConfig:
+        """The config of a run with codes."""
+        assert isinstance(self.config, RunConfig)
+        return self.config
 
 
-def _epochs(config: RunConfig) -> str:
-    return f"{config.pretrain.epochs} + {config.ordered.epochs} + {config.prior.epochs}"
+def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage]:
+    """The stages of a run by name, in their order."""
+    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior")}
+    return {name: stage for name, stage in named.items() if stage is not None}
+
+
+def _epochs(config: AnyConfig) -> str:
+    return " + ".join(str(stage.epochs) for stage in stages(config).values())
 
 
 def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> Plan:
     """The run of a kind: `runs/cifar10-paper-short-ordered-0`. `local` says that the data was given with --data."""
+    told = KINDS[kind]
+    full = _config(told, dataset, "full")
+    config = computed_on(replace(_config(told, dataset, scale), seed=seed), device)
     name = _name(kind, dataset.name, scale, seed)
-    share = _name("ordered", dataset.name, scale, seed) if kind == "unordered" else None
-    words = ["anytime", "train", dataset.name, *KINDS[kind]]
+    share = _name(told.share, dataset.name, scale, seed) if told.share else None
+    words = ["anytime", "train", dataset.name, "--recipe", told.recipe]
+    words += ["--layout", told.layout] if told.layout else []
+    words += ["--length", str(_length(full))] if told.fraction else []
+    words += ["--prior", told.prior] if told.prior else []
     words += [] if scale == "full" else ["--scale", scale]
+    words += ["--truncation", told.truncation] if told.truncation else []
+    words += ["--set", f"examples={config.examples}"] if told.examples else []
     words += ["--data", "DIR"] if local else []
     words += ["--seed", str(seed)] if seed else []
     words += ["--share", f"runs/{share}"] if share else []
     words += ["--out", f"runs/{name}"]
-    config = computed_on(replace(_config(kind, dataset, scale), seed=seed), device)
-    return Plan(kind, config, runs / name, runs / share if share else None, shlex.join(words))
+    return Plan(kind, config, runs / name, runs / share if share else None, shlex.join(words), _epochs(full))
 
 
 def _name(kind: str, dataset: str, scale: Scale, seed: int) -> str:
@@ -70,30 +89,82 @@ def _name(kind: str, dataset: str, scale: Scale, seed: int) -> str:
     >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1)
     ('cifar10-paper-short-ordered-0', 'celeba-original-full-1')
     """
-    return f"{dataset}-original-{scale}-{seed}" if kind == "original" else f"{dataset}-paper-{scale}-{kind}-{seed}"
+    recipe = KINDS[kind].recipe
+    return "-".join([dataset, recipe, scale, *([] if kind == recipe else [kind]), str(seed)])
 
 
-def _config(kind: str, dataset: Dataset, scale: Scale) -> RunConfig:
-    config = recipe(dataset.name, "original" if kind == "original" else "paper", dataset.shape)
-    if kind == "spatial":
-        config = with_layout(config, "spatial")
+def _config(told: Kind, dataset: Dataset, scale: Scale) -> AnyConfig:
+    """What `anytime train` makes of the same words."""
+    name, shape = dataset.name, dataset.shape
+    if told.recipe == "pixels" or told.recipe == "pca":
+        return density(name, shape, told.recipe, scale)
+    if told.recipe == "vae":
+        run = vae(name, shape, scale)
+        return replace(run, ordered=replace(run.ordered, truncation=parse(told.truncation))) if told.truncation else run
+    config = recipe(name, told.recipe, shape)
+    config = with_layout(config, told.layout) if told.layout else config
+    config = with_length(config, code_count(_length(config), fraction=told.fraction)) if told.fraction else config
+    config = with_prior(config, told.prior) if told.prior else config
     config = scaled(config, scale)
-    return with_truncation(config, Full()) if kind == "unordered" else config
+    config = with_truncation(config, parse(told.truncation)) if told.truncation else config
+    return replace(config, examples=_examples(told.examples, scale)) if told.examples else config
+
+
+def _length(config: AnyConfig) -> int:
+    assert isinstance(config, RunConfig)
+    return config.model.autoencoder.length
+
+
+def _examples(count: int, scale: Scale) -> int:
+    return count if scale != "smoke" else max(SMALLEST, count * SMOKE_EXAMPLES // PUBLISHED)
 
 
 def trained(run: Plan, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> dict[str, Any]:
     """See to it that a run is there and finished: taken over, gone on with, or trained. Returns how it was trained."""
     if not Paths(run.folder).finished:
         reporter.say(f"training {run.folder.name}: {run.epochs} epochs")
-        share = run.share if run.share is not None and Paths(run.share).after("pretrain").is_file() else None
-        command = run.command
-        if run.share is not None and share is None:  # as on another machine than the one that measured the ordered run
-            reporter.say(f"{run.share} is not there: the first stage is trained again")
-            command = command.replace(f" --share runs/{run.share.name}", "")
-        train(run.config, dataset, run.folder, device, reporter, command, share, pause)
+        share, command = _shared(run, reporter)
+        _train(run.config, dataset, run.folder, device, reporter, command, share, pause)
         # Compiled steps of several runs in one process would hit the compiler's limit and fall back without a word.
         torch.compiler.reset()
         pause.check(f"{run.folder.name} is trained")
     start = taken_over(run.folder, run.config, used(dataset, run.config))
-    told = {key: start[key] for key in ("command", "examples", "hardware", "commit", "date")}
-    return {**told, "precision": read_config(run.folder).precision}
+    return {key: start[key] for key in ("command", "examples", "hardware", "commit", "date", "precision")}
+
+
+def _shared(run: Plan, reporter: Reporter) -> tuple[Path | None, str]:
+    """The run whose first stages are taken over, and the command that says so.
+
+    It may be missing, as on another machine than the one that measured it.
+    """
+    codes = KINDS[run.kind].codes
+    if run.share is None or Paths(run.share).after("ordered" if codes else "pretrain").is_file():
+        return run.share, run.command
+    if any(Paths(run.folder).checkpoints.glob("step-*")):  # begun, and past what it shares
+        return None, run.command
+    if codes:
+        raise UserError(
+            f"{run.folder.name} is trained on the codes of {run.share}, which is not there; bring that run here, or remove "
+            "what was measured of it to train it again"
+        )
+    reporter.say(f"{run.share} is not there: the first stage is trained again")
+    return None, run.command.replace(f" --share runs/{run.share.name}", "")
+
+
+def _train(
+    config: AnyConfig,
+    dataset: Dataset,
+    folder: Path,
+    device: torch.device,
+    reporter: Reporter,
+    command: str,
+    share: Path | None,
+    pause: Pause,
+) -> None:
+    match config:
+        case RunConfig():
+            train(config, dataset, folder, device, reporter, command, share, pause)
+        case VAERunConfig():
+            train_plan(VAEPlan, config, dataset, folder, device, reporter, command, share, pause)
+        case DensityRunConfig():
+            train_plan(DensityPlan, config, dataset, folder, device, reporter, command, share, pause)

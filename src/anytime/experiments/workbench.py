@@ -16,14 +16,19 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime import __version__, storage
+from anytime.autoencoders.vae import VAE, load_vae
 from anytime.data import Dataset
+from anytime.errors import UserError
 from anytime.evaluation.assessment import check_shape
 from anytime.evaluation.features import FeatureNetwork
-from anytime.experiments.notebook import Notebook, Piece
+from anytime.experiments.forecast import forecast
+from anytime.experiments.notebook import Notebook, Piece, Update
 from anytime.experiments.results import Results, Row, Verdict
 from anytime.experiments.trainings import Plan, plan, trained
-from anytime.model import AnytimeModel, load
-from anytime.training.folder import data_digest, environment, what
+from anytime.model import WEIGHTS, AnytimeModel, load
+from anytime.priors.dequantized import DensityModel, load_density
+from anytime.training.density_run import DensityRunConfig
+from anytime.training.folder import data_digest, environment, now_called, what
 from anytime.training.log import Reporter, Silent
 from anytime.training.pause import NEVER, Pause
 from anytime.training.recipes import Scale
@@ -64,8 +69,7 @@ class Setting:
 class Workbench:
     def __init__(self, experiment: str, setting: Setting) -> None:
         self.experiment, self.setting = experiment, setting
-        self.folder = setting.runs / "measured" / f"{experiment}-{setting.dataset.name}-{setting.scale}"
-        self.notebook = Notebook(self.folder.with_suffix(".json"))
+        self.notebook = Notebook(self._place(experiment))
         self.plans: dict[str, Plan] = {}  # of the runs that were asked for
         self.trainings: dict[str, dict[str, Any]] = {}
         self.environments: list[dict[str, Any]] = []  # of the measurements
@@ -75,19 +79,77 @@ class Workbench:
         s = self.setting
         return plan(kind, s.dataset, s.scale, seed, s.device.type, s.runs, s.local)
 
-    def of_run(self, kind: str, seed: int, facts: Mapping[str, Any], measure: Callable[[AnytimeModel], list[Row]]) -> list[Row]:
-        """What `measure` finds out about a run; the run is needed, and trained, only if that is not known yet."""
+    def announce(self, runs: Sequence[tuple[str, int]], parts: Sequence[str] = ("",), alike: Sequence[str] = ()) -> None:
+        """Say what is still to be trained, of kinds and seeds; data that is too small for one of them is refused here.
+
+        `parts` and `alike` are those of `of_run`: a run of which all of it is known is not trained.
+        """
+        s, missing = self.setting, list[Plan]()
+        for kind, seed in runs:
+            run = self.plan(kind, seed)
+            wanted, there = run.config.examples or 0, len(s.dataset.train)
+            if wanted > there and not s.smoke:
+                text = f"{self.experiment} trains on {wanted:,} pictures, more than the {there:,} of {s.dataset.name}"
+                raise UserError(f"{text}; choose a larger set with --dataset")
+            if not all(self._measured(run, piece_name(kind, seed, part), alike) for part in parts):
+                missing.append(run)
+        s.reporter.say(forecast(missing, s.dataset))
+
+    def _measured(self, run: Plan, name: str, alike: Sequence[str]) -> bool:
+        facts = {"run": what(run.config), "data": data_digest(self.setting.dataset)}
+        return any(notebook.holds(name, facts, _updating(run)) for notebook in (self.notebook, *self._others(alike)))
+
+    def of_run(
+        self,
+        kind: str,
+        seed: int,
+        facts: Mapping[str, Any],
+        measure: Callable[[AnytimeModel], list[Row]],
+        *,
+        part: str = "",
+        alike: Sequence[str] = (),
+    ) -> list[Row]:
+        """What `measure` finds out about a run; the run is needed, and trained, only if that is not known yet.
+
+        `part` tells several measurements of a run apart. `alike` names experiments whose measurements, facts being equal, serve
+        as well.
+        """
+
+        def measured(run: Plan) -> list[Row]:
+            model = load(run.folder, self.setting.device)
+            check_shape(model, self.setting.dataset)
+            return [{**row, "model": model.hash} for row in measure(model)]
+
+        return self._of(kind, seed, facts, measured, part, alike)
+
+    def of_vae(self, kind: str, seed: int, facts: Mapping[str, Any], measure: Callable[[VAE], list[Row]]) -> list[Row]:
+        """The same for a VAE."""
+        return self._of(kind, seed, facts, lambda run: _named(run, measure(load_vae(run.folder, self.setting.device))))
+
+    def of_density(
+        self, kind: str, seed: int, facts: Mapping[str, Any], measure: Callable[[DensityModel], list[Row]]
+    ) -> list[Row]:
+        """The same for a density."""
+        return self._of(kind, seed, facts, lambda run: _named(run, measure(load_density(run.folder, self.setting.device))))
+
+    def _of(
+        self,
+        kind: str,
+        seed: int,
+        facts: Mapping[str, Any],
+        measured: Callable[[Plan], list[Row]],
+        part: str = "",
+        alike: Sequence[str] = (),
+    ) -> list[Row]:
         run, name, s = self.plan(kind, seed), f"{kind} {seed}", self.setting
         facts = {**facts, "run": what(run.config), "data": data_digest(s.dataset)}
 
         def work() -> tuple[list[Row], dict[str, Any]]:
             told = trained(run, s.dataset, s.device, s.reporter, s.pause)
-            model = load(run.folder, s.device)
-            check_shape(model, s.dataset)
-            return [{**row, "model": model.hash} for row in measure(model)], told
+            return measured(run), told
 
         self.plans[name] = run
-        rows, self.trainings[name] = self._piece(name, facts, work)
+        rows, self.trainings[name] = self._piece(piece_name(kind, seed, part), facts, work, alike, _updating(run))
         return rows
 
     def of_data(self, name: str, facts: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
@@ -95,12 +157,20 @@ class Workbench:
         return self._piece(name, facts, lambda: (measure(), {}))[0]
 
     def _piece(
-        self, name: str, facts: Mapping[str, Any], work: Callable[[], tuple[list[Row], dict[str, Any]]]
+        self,
+        name: str,
+        facts: Mapping[str, Any],
+        work: Callable[[], tuple[list[Row], dict[str, Any]]],
+        alike: Sequence[str] = (),
+        update: Update = dict,
     ) -> tuple[list[Row], dict[str, Any]]:
         s, facts = self.setting, {**facts, "anytime": __version__}
-        piece = self.notebook.find(name, facts)
+        piece = self.notebook.find(name, facts, update)
         if piece is not None:
             s.reporter.say(f"{self.experiment}, {name}: measured before; remove {self.notebook.path} to measure again")
+        elif (found := self._elsewhere(name, facts, alike, update)) is not None:
+            piece = self.notebook.keep(name, found[1])
+            s.reporter.say(f"{self.experiment}, {name}: measured before, as {found[0]} tells")
         else:
             rows, training = work()
             piece = self.notebook.keep(name, Piece(facts, rows, environment(s.device), training))
@@ -109,9 +179,24 @@ class Workbench:
         self.environments.append(piece.environment)
         return piece.rows, piece.training
 
+    def _elsewhere(
+        self, name: str, facts: Mapping[str, Any], alike: Sequence[str], update: Update
+    ) -> tuple[Path, Piece] | None:
+        """The same measurement in another experiment's notebook."""
+        for notebook in self._others(alike):
+            if (piece := notebook.find(name, facts, update)) is not None:
+                return notebook.path, piece
+        return None
+
+    def _others(self, experiments: Sequence[str]) -> list[Notebook]:
+        return [Notebook(self._place(name)) for name in experiments if name != self.experiment]
+
+    def _place(self, experiment: str) -> Path:
+        return self.setting.runs / "measured" / f"{experiment}-{self.setting.dataset.name}-{self.setting.scale}.json"
+
     def scratch(self, name: str) -> Path:
         """A folder for what is needed until a piece is kept, such as half a gigabyte of features."""
-        return self.folder.with_name(f"{self.folder.name}-{name.replace(' ', '-')}")
+        return self.notebook.path.with_name(f"{self.notebook.path.stem}-{name.replace(' ', '-')}")
 
     def results(self, rows: list[Row], verdicts: list[Verdict], notes: Sequence[str] = ()) -> Results:
         """The rows with their circumstances. Verdicts are open where the data is synthetic or all is of smoke scale."""
@@ -132,7 +217,7 @@ class Workbench:
         """One line: epochs and pictures beside the paper's, seeds, and what else is to be said."""
         s, by_epochs = self.setting, dict[str, list[str]]()
         for run in self.plans.values():
-            paper = "as the paper's" if run.epochs == run.full_epochs else f"the paper's: {run.full_epochs}"
+            paper = _papers(run)
             kinds = by_epochs.setdefault(f"{run.epochs} epochs ({paper})", [])
             kinds += [] if run.kind in kinds else [run.kind]
         parts = [f"{', '.join(kinds)}: {epochs}" for epochs, kinds in by_epochs.items()]
@@ -143,6 +228,32 @@ class Workbench:
             seeds = ("seeds " if len(s.seeds) > 1 else "seed ") + ", ".join(map(str, s.seeds))
             parts += [f"{examples:,} training pictures{fewer}", seeds]
         return "; ".join([f"scale {s.scale}", *parts, *notes])
+
+
+def _papers(run: Plan) -> str:
+    """The paper's epochs beside a run's."""
+    if isinstance(run.config, DensityRunConfig):
+        return f"the paper states none; its prior's: {run.full_epochs}"
+    return "as the paper's" if run.epochs == run.full_epochs else f"the paper's: {run.full_epochs}"
+
+
+def piece_name(kind: str, seed: int, part: str = "") -> str:
+    """
+    >>> piece_name("ordered", 0), piece_name("ordered", 0, "errors")
+    ('ordered 0', 'ordered 0, errors')
+    """
+    return f"{kind} {seed}, {part}" if part else f"{kind} {seed}"
+
+
+def _named(run: Plan, rows: list[Row]) -> list[Row]:
+    """Rows with the digest of the model's weights."""
+    _, _, found = storage.read_tensors(run.folder / "model" / WEIGHTS)
+    return [{**row, "model": found} for row in rows]
+
+
+def _updating(run: Plan) -> Update:
+    """Measurements of a run stay valid when its config learns of new keys, as long as they have their defaults."""
+    return lambda facts: {**facts, "run": now_called(facts["run"], run.config)} if "run" in facts else facts
 
 
 def together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

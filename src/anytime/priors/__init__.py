@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
+from anytime.priors.lstm import LSTM, LSTMConfig
 from anytime.priors.pixelcnn import PixelCNN, PixelCNNConfig
 from anytime.priors.transformer import Transformer, TransformerConfig
 
-PriorConfig = TransformerConfig | PixelCNNConfig
-Network = Transformer | PixelCNN
+PriorConfig = TransformerConfig | PixelCNNConfig | LSTMConfig
+Network = Transformer | PixelCNN | LSTM
 
 
 def build(config: PriorConfig) -> Network:
@@ -20,3 +23,15 @@ def build(config: PriorConfig) -> Network:
             return Transformer(config)
         case PixelCNNConfig():
             return PixelCNN(config)
+        case LSTMConfig():
+            return LSTM(config)
+
+
+def parameter_count(config: PriorConfig) -> int:
+    """How many weights the prior has; none of them is allocated.
+
+    >>> parameter_count(TransformerConfig(length=70, codebook_size=1000))
+    19463680
+    """
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(config).parameters())

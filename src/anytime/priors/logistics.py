@@ -55,6 +55,22 @@ def log_likelihood(mixture: Mixture, x: Float[Tensor, "*batch channel"]) -> Floa
     return torch.logsumexp(total, -1)
 
 
+def log_density(mixture: Mixture, value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """log p(value) of one real number under the mixture itself, without a grid; for one channel."""
+    mean, log_scale = mixture.means[..., 0, :], mixture.log_scales[..., 0, :]
+    s = (value[..., None] - mean) * torch.exp(-log_scale)
+    # The logistic density is σ(s) σ(−s) / scale.
+    each = F.logsigmoid(s) + F.logsigmoid(-s) - log_scale
+    return torch.logsumexp(mixture.weights.log_softmax(-1) + each, -1)
+
+
+def draw_real(mixture: Mixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch"]:
+    """A real number of one channel, from one uniform number per mixture, to choose one of them, and one more."""
+    chosen = (mixture.weights - torch.log(-torch.log(uniforms[..., :-1]))).argmax(-1, keepdim=True)[..., None]
+    mean, log_scale = (_picked(part, chosen)[..., 0, 0] for part in (mixture.means, mixture.log_scales))
+    return mean + torch.exp(log_scale) * torch.logit(uniforms[..., -1])
+
+
 def draw(mixture: Mixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch channel"]:
     """A pixel, from one uniform number per mixture, to choose one of them, and one per channel."""
     choice, noise = uniforms.split([mixture.weights.shape[-1], uniforms.shape[-1] - mixture.weights.shape[-1]], dim=-1)

@@ -96,7 +96,7 @@ class CudaEngine:
             return rows.draft.codes.to(self.device)
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         with self._lock:
             parts = [self._decoder(part) for part in codes.to(self.device).split(DECODED)]
             return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -68,7 +68,7 @@ class Decoder:
     def release(self) -> None:
         self._captured.clear()
 
-    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel height width"]:
+    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         rows, given = codes.shape
         size = bucket(rows)
         if size > CAPTURED:
@@ -86,8 +86,10 @@ class Decoder:
         out = torch.empty(size, *self.config.shape, device=device)
         return _Captured(capture(lambda: out.copy_(self._decoded(codes)), lambda: None), codes, out)
 
-    def _decoded(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch channel height width"]:
+    def _decoded(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch channel *place"]:
         latents = self.codebook[codes]
         features = to_features(latents, self.config.layout, self.config.places)
-        x: Tensor = self.layers(features.to(memory_format=torch.channels_last))
+        if features.ndim == 4:  # a map over time has no such format
+            features = features.to(memory_format=torch.channels_last)
+        x: Tensor = self.layers(features)
         return x.float().contiguous()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from anytime.storage import DamagedFileError, read_tensors, write_tensors
 
 KEPT = 2
+PARTS = ("model", "best", "optimizer", "others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class Checkpoint:
     best: dict[str, Tensor]  # weights of the stage's module at its smallest validation loss; empty before the first epoch's end
     optimizer: dict[str, Tensor]
     running: Tensor  # sums of the losses since the epoch began
+    others: dict[str, Tensor] = field(default_factory=dict)  # weights of what is trained beside the module
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, then remove all but the last two."""
     tensors = {"running": checkpoint.running}
-    for part in ("model", "best", "optimizer"):
+    for part in PARTS:
         tensors |= {f"{part}/{name}": tensor for name, tensor in getattr(checkpoint, part).items()}
     path = folder / f"step-{checkpoint.position.total_steps:09d}.safetensors"
     write_tensors(path, tensors, asdict(checkpoint.position))
@@ -65,12 +67,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _assembled(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     for name, tensor in tensors.items():
         part, slash, rest = name.partition("/")
         if slash:
             parts[part][rest] = tensor
-    return Checkpoint(Position(**facts), parts["model"], parts["best"], parts["optimizer"], tensors["running"])
+    return Checkpoint(Position(**facts), running=tensors["running"], **parts)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -19,9 +19,11 @@ import torch
 from anytime import __version__, collective, storage
 from anytime.config import from_dict, read_json, to_dict
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.training import distributed
 from anytime.training.recipes import RunConfig
+from anytime.training.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Paths:
 
 
 @contextmanager
-def locked(folder: Path, config: RunConfig) -> Iterator[None]:
+def locked(folder: Path, config: Settings) -> Iterator[None]:
     """Hold the run's folder against a second process, with its config written or checked."""
     if not distributed.is_main():
         distributed.barrier()
@@ -84,20 +86,25 @@ def locked(folder: Path, config: RunConfig) -> Iterator[None]:
         yield
 
 
-def _agree(path: Path, config: RunConfig) -> None:
+def _agree(path: Path, config: Settings) -> None:
     """Write the config of a new run; refuse one that differs from what is there, naming the key."""
     if not path.exists():
         storage.write_json(path, to_dict(config))
         return
+    refuse_difference(_theirs(path, config), to_dict(config), f"{path.parent} holds a run")
+
+
+def _theirs(path: Path, config: Settings) -> dict[str, Any]:
+    """The config of another run as one of this kind; of another kind, or edited, it is told by its difference."""
     theirs = read_json(path)
-    with suppress(UserError):  # what an older version left out has its default; an edited file is told by its difference
-        theirs = to_dict(from_dict(RunConfig, theirs))
-    refuse_difference(theirs, to_dict(config), f"{path.parent} holds a run")
+    with suppress(UserError):
+        theirs = to_dict(from_dict(type(config), theirs))  # what an older version left out has its default
+    return theirs
 
 
 def refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
     there, here = _flat(theirs), _flat(ours)
-    for key in sorted(there.keys() | here.keys()):
+    for key in sorted(there.keys() | here.keys(), key=lambda key: (key != "recipe", key)):  # another recipe says it all
         if (old := there.get(key)) != (new := here.get(key)):
             raise UserError(f"{what} with {key} = {old}, not {new}; choose another folder")
 
@@ -108,13 +115,14 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}.{name}" if prefix else name).items()}
 
 
-def shared_stages(other: Path, config: RunConfig) -> int:
+def shared_stages(other: Path, config: Settings) -> int:
     """How many leading stages of the autoencoder `other` has done just as this run would do them; at least one, or an error."""
     if not Paths(other).config.is_file():
         raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
-    theirs, ours = to_dict(read_config(other)), to_dict(config)
-    for whole in (theirs, ours):
-        whole["model"] = {"autoencoder": whole["model"]["autoencoder"]}
+    path = Paths(other).config
+    theirs, ours = to_dict(from_dict(type(config), read_json(path), str(path))), to_dict(config)
+    for whole in (theirs, ours):  # a VAE's model is its autoencoder
+        whole["model"] = {"autoencoder": whole["model"].get("autoencoder", whole["model"])}
     common = ("seed", "examples", "precision", "compile", "model")
     first, second = ({key: ours[key] for key in (*common, *stages)} for stages in (("pretrain",), ("pretrain", "ordered")))
     refuse_difference({key: theirs[key] for key in first}, first, f"--share {other} was trained")
@@ -149,22 +157,36 @@ def _starts(path: Path, dataset: Dataset, flag: str) -> list[dict[str, Any]]:
 
 def data_digest(dataset: Dataset) -> str:
     """Names the data by a few examples: they tell sets apart, and hashing all of them would cost seconds."""
-    return storage.digest({"train": dataset.train[::997].clone(), "validation": dataset.validation[::97].clone()})
+    few = dataset.train[::997]
+    train = few.tiles() if isinstance(few, Recordings) else few.clone()
+    return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
 
 
 HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
 """Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
 
 
-def what(config: RunConfig) -> dict[str, Any]:
+def what(config: Settings) -> dict[str, Any]:
     """A config without the keys that say how it is computed."""
-    return {key: value for key, value in to_dict(config).items() if key not in HOW}
+    return _what(to_dict(config))
 
 
-def taken_over(folder: Path, config: RunConfig, dataset: Dataset) -> dict[str, Any]:
-    """How a finished run was last started; one of another config or of other data is refused."""
-    refuse_difference(what(read_config(folder)), what(config), f"{folder} holds a run")
-    return _starts(Paths(folder).environment, dataset, "--runs-dir")[-1]
+def now_called(recorded: dict[str, Any], config: Settings) -> dict[str, Any]:
+    """What an older version said of a config of this kind, in today's words: what it left out has its default."""
+    with suppress(UserError):
+        return what(from_dict(type(config), recorded))
+    return recorded
+
+
+def _what(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in HOW}
+
+
+def taken_over(folder: Path, config: Settings, dataset: Dataset) -> dict[str, Any]:
+    """How a finished run was last started, and in which precision; one of another config or of other data is refused."""
+    theirs = _theirs(Paths(folder).config, config)
+    refuse_difference(_what(theirs), what(config), f"{folder} holds a run")
+    return {**_starts(Paths(folder).environment, dataset, "--runs-dir")[-1], "precision": theirs["precision"]}
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class StageState:
     best_loss: float | None = None
     best: dict[str, Tensor] = field(default_factory=dict)
     optimizer: dict[str, Tensor] = field(default_factory=dict)
+    others: dict[str, Tensor] = field(default_factory=dict)  # of what is trained beside the module
     running: Tensor = field(default_factory=lambda: torch.zeros(0))  # sums of the epoch so far; empty at its beginning
 
 
@@ -47,13 +48,15 @@ class Hooks:
 
 
 def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, seed: int) -> None:
-    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`.
+    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`, or the last.
 
     `Paused` comes after a step whose checkpoint is written.
     """
     optimizer = task.optimizer()
     if state.optimizer:
         restore_optimizer(optimizer, state.optimizer)
+    if task.others is not None and state.others:
+        task.others.load_state_dict(state.others)
     move = compute.step(task, optimizer)
     running = torch.zeros(len(task.loss_names), dtype=torch.float64, device=compute.device)
     if len(state.running):
@@ -90,6 +93,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
         if pausing or hooks.checkpoint_due():
             watch.check()
             state.optimizer, state.running = optimizer_tensors(optimizer), running
+            state.others = {} if task.others is None else task.others.state_dict()
             hooks.checkpoint(state)
         if pausing:
             raise Paused(f"{task.name} stage, step {state.step:,}")
@@ -133,6 +137,6 @@ def _keep_best(task: Task, state: StageState, validation: Numbers) -> None:
     loss = next(iter(validation.values()))
     if not math.isfinite(loss):  # kept as the best it would never be beaten
         raise _diverged(task.name, state.step - 1)
-    if state.best_loss is None or loss < state.best_loss:
+    if task.keeps_last or state.best_loss is None or loss < state.best_loss:
         state.best_loss = loss
         state.best = {name: tensor.detach().clone() for name, tensor in task.module.state_dict().items()}

@@ -1,6 +1,6 @@
 """What each position of the codes carries: Δ(i), its entropy, the prior's bits; and an alarm where the tail carries nothing.
 
-Measured where it is decided, at the end of the ordered stage and of the prior, and written into the run's order.json.
+Measured where it is decided, at the end of the stages ordered, prior and tune, and written into the run's order.json.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Int16, UInt8
 from torch import Tensor
 
 from anytime import storage
 from anytime.autoencoders.losses import squared_error
 from anytime.config import read_json
-from anytime.data.loader import to_float
+from anytime.data.loader import mask_of, to_float
 from anytime.model import AnytimeModel
 from anytime.priors.prior import Prior
 from anytime.training.samples import encoded
@@ -38,20 +38,24 @@ Progress = Callable[[int], None]
 @torch.no_grad()
 def error_by_codes(
     model: AnytimeModel,
-    x: UInt8[Tensor, "n channel height width"],
+    x: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"],
     counts: Sequence[int],
     progress: Progress | None = None,
 ) -> list[float]:
-    """Mean squared error per value of x, in [0, 1] units, from the first `count` codes, for each count."""
-    sums = torch.zeros(len(counts), dtype=torch.float64)
-    for start, part in zip(range(0, len(x), BATCH), x.split(BATCH), strict=True):
-        pixels = to_float(part).to(model.device)
+    """Mean squared error per value of x, pictures in [0, 1] and sound in [-1, 1], from the first `count` codes, for each count.
+
+    The padding of short sounds is no value of x.
+    """
+    sums, values = torch.zeros(len(counts), dtype=torch.float64), 0
+    for start, part in zip(range(0, len(x), BATCH), torch.split(x, BATCH), strict=True):
+        pixels, mask = to_float(part).to(model.device), mask_of(part.to(model.device))
+        values += part.numel() if mask is None else int(mask.sum(dtype=torch.float64))
         codes = model.encode(pixels)
         for index, count in enumerate(counts):
-            sums[index] += squared_error(pixels, model.decode(codes[:, :count])).double().sum().cpu()
+            sums[index] += squared_error(pixels, model.decode(codes[:, :count]), mask).double().sum().cpu()
         if progress is not None:
             progress(start + len(part))
-    return (sums / x.numel()).tolist()
+    return (sums / max(1, values)).tolist()
 
 
 def gains(errors: Sequence[float]) -> list[float]:
@@ -132,12 +136,15 @@ def _ranges(places: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def examine(stage: str, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> dict[str, Any] | None:
+def examine(
+    stage: str, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
+) -> dict[str, Any] | None:
     """What the end of a stage has decided about the order, on validation examples; None where it decides nothing.
 
-    Costs about as much as the validation of one epoch.
+    Another decoder makes other errors of the same codes: behind `tune` they are measured again. Costs about as much as the
+    validation of one epoch.
     """
-    if stage not in ("ordered", "prior"):
+    if stage not in ("ordered", "prior", "tune"):
         return None
     model.eval()
     codes = encoded(model.autoencoder, x)
@@ -169,7 +176,7 @@ def take_over(folder: Path, other: Path, stages: Collection[str]) -> None:
 
 
 def read_order(folder: Path) -> dict[str, Any]:
-    """What a run wrote of the order of its codes, all stages together; empty where it wrote nothing."""
+    """What a run wrote of the order of its codes, all stages together, the last word counts; empty where it wrote nothing."""
     return {key: value for found in _stages(folder).values() for key, value in found.items()}
 
 

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime import collective, randomness, storage
 from anytime.data import Dataset
+from anytime.data.recordings import Recordings
 from anytime.errors import UserError
-from anytime.model import AnytimeModel, load
+from anytime.model import AnytimeModel
 from anytime.training import checkpoint as checkpoints
-from anytime.training import distributed, log, order, samples
+from anytime.training import distributed, log, order
 from anytime.training.folder import Paths, locked, record, shared_stages
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.pause import NEVER, Pause
-from anytime.training.recipes import RunConfig
+from anytime.training.plan import CodesPlan, Model, Plan
+from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig
+from anytime.training.settings import Config, Settings
 from anytime.training.step import Compute
-from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
+from anytime.training.tasks import Numbers, Task
 
-STAGES = ("pretrain", "ordered", "prior")
+Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
+Maker = Callable[[Config, Any, Tensor, torch.device], Plan[Model]]
+"""(config, training examples, validation examples, device) -> what to train."""
 
 
 def train(
@@ -40,13 +46,29 @@ def train(
     share: Path | None = None,
     pause: Pause = NEVER,
 ) -> AnytimeModel:
-    """Train through all stages, or go on with a run that was interrupted; returns the finished model.
+    """Train an autoencoder with codes and its prior, or go on with a run that was interrupted; returns the finished model.
 
     `share` is another run whose first stages are the same: their results are taken over instead of being computed again.
     When `pause` is due, `Paused` is raised behind a checkpoint, and the same call goes on from it.
     """
-    if dataset.shape != config.model.autoencoder.shape:
-        raise UserError(f"the data has shape {dataset.shape}, the model takes {config.model.autoencoder.shape}")
+    return train_plan(CodesPlan, config, dataset, folder, device, reporter, command, share, pause)
+
+
+def train_plan(
+    maker: Maker[Config, Model],
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    device: torch.device | None = None,
+    reporter: Reporter | None = None,
+    command: str = "",
+    share: Path | None = None,
+    pause: Pause = NEVER,
+) -> Model:
+    """Take whatever a plan trains through all of its stages."""
+    if dataset.shape != config.shape:
+        raise UserError(f"the data has shape {dataset.shape}, the model takes {config.shape}")
+    dataset = used(dataset, config)
     if share is not None and not Paths(folder).config.exists():  # refused before the folder is bound to this config
         shared_stages(share, config)
     with distributed.process_group(device or torch.device("cpu")) as own:
@@ -54,56 +76,53 @@ def train(
             raise ValueError("a run of several ranks cannot pause: they would not stop at the same step")
         reporter = reporter if reporter is not None and distributed.is_main() else Silent()
         with locked(folder, config):
-            run = Run(config, dataset, folder, own, reporter, command, pause)
-            return run.finish(share)
+            if distributed.is_main():
+                record(Paths(folder).environment, own, dataset, command)
+            torch.manual_seed(config.seed)
+            plan = maker(config, resident(dataset.train, own), resident(dataset.validation, own), own)
+            return Run(config, plan, folder, own, reporter, pause).finish(share)
 
 
-class Run:
+class Run(Generic[Model]):
     """One process's part in a run. Rank 0 alone writes."""
 
     def __init__(
         self,
-        config: RunConfig,
-        dataset: Dataset,
+        config: Settings,
+        plan: Plan[Model],
         folder: Path,
         device: torch.device,
         reporter: Reporter,
-        command: str,
         pause: Pause = NEVER,
     ) -> None:
-        self.config, self.paths, self.device, self.reporter = config, Paths(folder), device, reporter
+        self.config, self.plan, self.paths, self.device, self.reporter = config, plan, Paths(folder), device, reporter
         self.pause = pause
-        dataset = used(dataset, config)
-        self.train, self.validation = (resident(part, device) for part in (dataset.train, dataset.validation))
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
-        if self.main:
-            record(self.paths.environment, device, dataset, command)
-        torch.manual_seed(config.seed)
-        self.model = AnytimeModel(config.model).to(device)
         if device.type == "cuda":
-            self.model.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            plan.shared.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
 
-    def finish(self, share: Path | None = None) -> AnytimeModel:
+    def finish(self, share: Path | None = None) -> Model:
+        model, stages = self.plan.model, self.plan.stages
         if self.paths.finished:  # the model is whole, and repeating its last steps may change it
             self.reporter.say(f"{self.paths.folder} is finished already; choose another --out to train again")
-            return load(self.paths.model, self.device)
+            return self.plan.load(self.paths.model)
         start = self._latest()
         if start is None and share is not None:
             start = self._shared(share)
-        first = 0 if start is None else STAGES.index(start.position.stage)
+        first = 0 if start is None else stages.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
-            self.model.load_state_dict(start.model)
+            model.load_state_dict(start.model)
         if self.main:
             self.metrics = Metrics(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
-        for index in range(first, len(STAGES)):
+        for index in range(first, len(stages)):
             self._stage(index, start if index == first else None)
-        self.model.eval()
+        model.eval()
         if self.main:
-            self.model.save(self.paths.model)
-        return self.model
+            self.plan.save(self.paths.model)
+        return model
 
     def _latest(self) -> checkpoints.Checkpoint | None:
         """Rank 0 looks first and sets damaged files aside; the others then see what it saw."""
@@ -113,9 +132,9 @@ class Run:
 
     def _shared(self, other: Path) -> checkpoints.Checkpoint:
         """A start behind the stages that another run has done already, with its log of them."""
-        stages = STAGES[: shared_stages(other, self.config)]
+        stages = self.plan.stages[: shared_stages(other, self.config)]
         results = [storage.read_tensors(Paths(other).after(stage))[0] for stage in stages]
-        self.model.autoencoder.load_state_dict(results[-1])
+        self.plan.shared.load_state_dict(results[-1])
         lines = [line for line in log.read(Paths(other).metrics) if line["stage"] in stages]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
@@ -124,15 +143,17 @@ class Run:
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.after(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
-        position = checkpoints.Position(STAGES[len(stages)], 0, done, len(content), None)
-        return checkpoints.Checkpoint(position, self.model.state_dict(), {}, {}, torch.zeros(0))
+        position = checkpoints.Position(self.plan.stages[len(stages)], 0, done, len(content), None)
+        return checkpoints.Checkpoint(position, self.plan.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
-        seed = randomness.derive(self.config.seed, STAGES[index])
-        task = self._task(index, seed)
+        stages = self.plan.stages
+        seed = randomness.derive(self.config.seed, stages[index])
+        task = self.plan.task(index, seed, self.reporter.say)
         state = StageState()
         if start is not None:
-            state = StageState(start.position.step, start.position.best_loss, start.best, start.optimizer, start.running)
+            at = start.position
+            state = StageState(at.step, at.best_loss, start.best, start.optimizer, start.others, start.running)
         steps = task.epochs * task.steps_per_epoch
         self.reporter.stage(task.name, state.step, steps)
         hooks = Hooks(
@@ -146,26 +167,17 @@ class Run:
         self.done += steps
         if self.main:
             self._examine(task.name)
-        if self.main and index + 1 < len(STAGES):
-            storage.write_tensors(self.paths.after(task.name), self.model.autoencoder.state_dict())
-            self._save(STAGES[index + 1], StageState())
+        if self.main and index + 1 < len(stages):
+            storage.write_tensors(self.paths.after(task.name), self.plan.shared.state_dict())
+            self._save(stages[index + 1], StageState())
 
     def _examine(self, stage: str) -> None:
         """Write down, and say where it is alarming, what the stage has made of the order of the codes."""
-        found = order.examine(stage, self.model, self.validation)
+        found = self.plan.examined(stage)
         if found is not None:
             order.write_order(self.paths.folder, stage, found)
             for text in found.get("alarms", []):
                 self.reporter.say(f"warning: {text}")
-
-    def _task(self, index: int, seed: int) -> Task:
-        autoencoder = self.model.autoencoder
-        if index < 2:
-            stage = (self.config.pretrain, self.config.ordered)[index]
-            return AutoencoderTask(STAGES[index], stage, autoencoder, self.train, self.validation, seed)
-        self.reporter.say(f"encoding {len(self.train):,} examples")
-        train, validation = (samples.encoded(autoencoder, part) for part in (self.train, self.validation))
-        return PriorTask(self.config.prior, self.model.prior, train, validation, seed)
 
     def _epoch(self, task: Task, epoch: int, step: int, train: Numbers, validation: Numbers, seconds: float) -> None:
         self.reporter.progress(step, train | {f"validation {k}": v for k, v in validation.items()})
@@ -174,23 +186,29 @@ class Run:
         self.metrics.epoch(task.name, epoch, step, train, validation, seconds)
         every = max(1, task.epochs // max(1, self.config.sample_grids))
         if self.config.sample_grids and (epoch % every == 0 or epoch == task.epochs):
-            path = self.paths.folder / "samples" / f"{task.name}-{epoch:04d}.png"
-            samples.write_grid(path, self.model, self.validation[:16] if task.name != "prior" else None)
+            self.plan.picture(self.paths.folder / "samples" / f"{task.name}-{epoch:04d}.png", task.name)
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        whole = checkpoints.Checkpoint(position, self.model.state_dict(), state.best, state.optimizer, state.running)
-        checkpoints.write(self.paths.checkpoints, whole)
+        model, parts = self.plan.model.state_dict(), (state.best, state.optimizer, state.running, state.others)
+        checkpoints.write(self.paths.checkpoints, checkpoints.Checkpoint(position, model, *parts))
         self.last_checkpoint = time.monotonic()
 
 
-def resident(examples: UInt8[Tensor, "n ..."], device: torch.device) -> UInt8[Tensor, "n ..."]:
+def resident(examples: Part, device: torch.device) -> Part:
     """The examples on the device where they fit beside the training, else as they are: batches then travel one by one."""
     if device.type == "cuda" and examples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return examples
     return examples.to(device)
 
 
-def used(dataset: Dataset, config: RunConfig) -> Dataset:
-    """The part of the data that a run works with."""
-    return dataset if config.examples is None else dataset.subset(config.examples, max(64, config.examples // 10))
+def used(dataset: Dataset, config: Settings) -> Dataset:
+    """The part of the data that a run works with; less than was asked for is refused, for smoke's own few it is enough."""
+    wanted, there = config.examples, len(dataset.train)
+    if wanted is None:
+        return dataset
+    if wanted > there and not (config.scale == "smoke" and wanted <= SMOKE_EXAMPLES):
+        raise UserError(
+            f"examples = {wanted:,} is more than the {there:,} of {dataset.name}'s training part; set examples=null for all"
+        )
+    return dataset.subset(wanted, max(64, wanted // 10))

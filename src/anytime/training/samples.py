@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Int16, UInt8
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
@@ -19,11 +19,15 @@ ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who
 
 
 @torch.no_grad()
-def encoded(autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"]) -> Int[Tensor, "n length"]:
+def encoded(
+    autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
+) -> Int[Tensor, "rows length"]:
     """The codes of a whole set, in float32, as the prior will see them."""
     autoencoder.eval()
     device = autoencoder.quantizer.codebook.device
-    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in examples.split(ENCODE_BATCH)]).to(torch.int32)
+    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]).to(
+        torch.int32
+    )
 
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:
@@ -32,7 +36,7 @@ def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple
     return [(f"{k} of {model.length} codes", model.decode(codes[:, :k]).cpu()) for k in counts]
 
 
-def write_grid(path: Path, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"] | None, n: int = 16) -> None:
+def write_grid(path: Path, model: AnytimeModel, x: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | None, n: int = 16) -> None:
     """Reconstructions of x by code length, or samples where x is None."""
     if x is None:
         rows = code_rows(model, model.sample(n, seed=0).codes)

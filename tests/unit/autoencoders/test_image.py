@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -25,6 +27,7 @@ def test_the_papers_networks_have_the_papers_shapes(name: str) -> None:
         assert features.flatten(2).shape == (2, length, dim)
         assert decoder(features).shape == (2, *shape)
     assert image.map_size(shape[1], kernels, strides) ** 2 == dim
+    assert image.picture_size(math.isqrt(dim), kernels, strides) == shape[1]
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -102,6 +102,8 @@ def test_the_known_sets(command: Command) -> None:
         "fashion-mnist": "not downloaded",
         "cifar10": "not downloaded",
         "celeba": "not downloaded",
+        "vctk": "needs --data",
+        "audiomnist": "needs --data",
         "folder": "needs --data",
     }
     assert [line.split()[0] for line in lines] == list(states)

@@ -13,7 +13,7 @@ from anytime.errors import UserError
 
 
 def test_every_entry_is_complete() -> None:
-    assert set(CATALOG) == {"digits", "mnist", "fashion-mnist", "cifar10", "celeba", "folder"}
+    assert set(CATALOG) == {"digits", "mnist", "fashion-mnist", "cifar10", "celeba", "vctk", "audiomnist", "folder"}
     for name, entry in CATALOG.items():
         assert entry.name == name
         assert entry.reader in READERS

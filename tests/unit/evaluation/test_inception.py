@@ -83,9 +83,10 @@ def test_batches_do_not_change_the_features(saved: Path) -> None:
     assert torch.equal(network(x), whole)
 
 
-def test_less_precise_products_have_another_name(saved: Path) -> None:
-    exact, quick = (Inception(saved, torch.device("cpu"), tf32=tf32) for tf32 in (False, True))
-    assert exact.digest != quick.digest
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_less_precise_products_have_another_name(saved: Path, device: str) -> None:
+    exact, quick = (Inception(saved, torch.device(device), tf32=tf32) for tf32 in (False, True))
+    assert (exact.digest != quick.digest) == (exact.name != quick.name) == (device == "cuda")  # a CPU has no such products
 
 
 def test_a_network_that_is_given(stand_in: Path, package: Path, cache: Path, tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from anytime.autoencoders import pca
+from anytime.autoencoders.vae import VAE
 from anytime.data.loader import to_float
-from anytime.evaluation.reconstruction import error_by_row, pca_error_by_codes
+from anytime.evaluation import reconstruction
+from anytime.evaluation.reconstruction import error_by_row, pca_error_by_codes, vae_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.training.order import error_by_codes
+from anytime.training.vae_run import vae
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +30,18 @@ def test_the_rows_of_a_picture_make_up_its_error(tiny: AnytimeModel, x: torch.Te
     by_row, (whole,) = error_by_row(tiny, x, 3), error_by_codes(tiny, x, [3])
     assert len(by_row) == 28
     assert sum(by_row) / 28 == pytest.approx(whole)
+
+
+@torch.no_grad()
+def test_errors_of_a_vae_are_those_of_its_mean_code(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, pixels = VAE(vae("digits", (1, 28, 28), "smoke").model).eval(), to_float(x)
+    monkeypatch.setattr(reconstruction, "BATCH", 4)
+    latents = model.posterior(pixels).mean
+    expected = []
+    for count in (0, 3, 16):
+        cut = latents.clone()
+        cut[:, count:] = 0
+        expected.append(float((model.decode_latents(cut) - pixels).double().square().mean()))
+    assert vae_error_by_codes(model, x, [0, 3, 16]) == pytest.approx(expected, rel=1e-5)
+    assert len(set(expected)) == 3

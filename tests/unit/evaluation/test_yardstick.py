@@ -17,7 +17,7 @@ class Disguised(RandomNetwork):
 
     distance, suffix = "fid", ""
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    def __init__(self, path: Path, device: torch.device, tf32: bool = True) -> None:
         super().__init__(device)
 
 

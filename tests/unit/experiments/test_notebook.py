@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,9 @@ from anytime.errors import UserError
 from anytime.experiments.notebook import Notebook, Piece
 from anytime.experiments.results import Row, Verdict
 from anytime.experiments.workbench import Setting, Workbench
+from anytime.training.folder import now_called, what
 from anytime.training.pause import Pause, Paused
+from anytime.training.recipes import RunConfig, paper, scaled
 
 PIECE = Piece({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
 
@@ -87,3 +91,24 @@ def test_the_environment_is_that_of_the_measurements(tmp_path: Path) -> None:
 def test_synthetic_data_decides_nothing(tmp_path: Path) -> None:
     (verdict,) = bench(tmp_path).results([], [Verdict("claim", True, "evidence", "paper")]).verdicts
     assert verdict == Verdict("claim", None, "evidence", "paper")
+
+
+def test_measurements_outlive_new_keys_of_a_config(tmp_path: Path) -> None:
+    """A key that the config had not when a run was measured has its default; with another value it is another run."""
+    config = scaled(paper("digits", (1, 28, 28)), "smoke")
+    old = what(config)
+    del old["tune"], old["pretrain"]["mirrored"], old["model"]["autoencoder"]["network"]
+    notebook = Notebook(tmp_path / "kept.json")
+    notebook.keep("ordered 0", Piece({"run": old}, [{"x": 1}], {}, {}))
+
+    def found(now: RunConfig) -> bool:
+        def update(facts: dict[str, Any]) -> dict[str, Any]:
+            return {**facts, "run": now_called(facts["run"], now)}
+
+        facts = {"run": what(now)}
+        assert (notebook.find("ordered 0", facts, update) is not None) == notebook.holds("ordered 0", facts, update)
+        return notebook.holds("ordered 0", facts, update)
+
+    assert found(config)
+    assert not found(replace(config, pretrain=replace(config.pretrain, mirrored=True)))
+    assert notebook.find("ordered 0", {"run": what(config)}) is None

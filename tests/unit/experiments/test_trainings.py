@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from anytime.cli import train as train_verb
 from anytime.cli.arguments import parse
 from anytime.errors import UserError
 from anytime.experiments import trainings
+from anytime.experiments.catalogue import EXPERIMENTS
+from anytime.experiments.kinds import tailored
 from anytime.training.folder import Paths, shared_stages
 from anytime.training.log import Silent, read
 from anytime.training.pause import NEVER, Pause, Paused
@@ -81,6 +84,47 @@ def test_without_the_ordered_run_nothing_is_shared_nor_said_to_be(dataset: data.
     told = trainings.trained(run, dataset, CPU, Silent(), NEVER)
     assert told["command"] == run.command.replace("--share runs/mnist-paper-smoke-ordered-0 ", "")
     assert [line["stage"] for line in read(run.folder / "metrics.jsonl")].count("pretrain") == 2
+
+
+def test_a_prior_is_trained_on_the_codes_of_the_ordered_run(dataset: data.Dataset, tmp_path: Path) -> None:
+    ordered, lstm = (trainings.plan(kind, dataset, "smoke", 0, "cpu", tmp_path) for kind in ("ordered", "lstm"))
+    with pytest.raises(UserError, match=r"lstm-0 is trained on the codes of .*ordered-0, which is not there; bring that run"):
+        trainings.trained(lstm, dataset, CPU, Silent(), NEVER)
+    assert not lstm.folder.exists()
+    trainings.trained(ordered, dataset, CPU, Silent(), NEVER)
+    with pytest.raises(Paused):
+        trainings.trained(lstm, dataset, CPU, Silent(), Pause(0.0))
+    shutil.rmtree(ordered.folder)  # what it shares is behind it now
+    told = trainings.trained(lstm, dataset, CPU, Silent(), NEVER)
+    assert "--share runs/mnist-paper-smoke-ordered-0" in told["command"]
+
+
+@pytest.mark.parametrize("kind", ["ordered-vae", "standard-vae", "pca"])
+def test_runs_without_codes_are_trained_once_too(dataset: data.Dataset, tmp_path: Path, kind: str) -> None:
+    run = trainings.plan(kind, dataset, "smoke", 0, "cpu", tmp_path)
+    told = trainings.trained(run, dataset, CPU, Silent(), NEVER)
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    assert trainings.trained(run, dataset, CPU, Silent(), NEVER) == told
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+    assert told["precision"] == "float32"
+    with pytest.raises(UserError, match="holds a run with seed = 0, not 1"):
+        trainings.trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, Silent(), NEVER)
+    other = trainings.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
+    with pytest.raises(UserError, match="holds a run with recipe = "):
+        trainings.trained(replace(other, folder=run.folder), dataset, CPU, Silent(), NEVER)
+
+
+def test_the_experiments_ask_for_kinds_that_are_there() -> None:
+    assert {kind for experiment in EXPERIMENTS.values() for kind in experiment.runs} == trainings.KINDS.keys()
+
+
+def test_tailored_models_have_the_papers_lengths() -> None:
+    pictures = data.synthetic("cifar10", (3, 32, 32), count=8)
+    lengths = [
+        trainings.plan(tailored(f), pictures, "short", 0, "cpu", Path("runs")).codes.model.autoencoder.length
+        for f in (0.2, 0.4, 0.6, 0.8, 1.0)
+    ]
+    assert lengths == [14, 28, 42, 56, 70]
 
 
 def test_unordered_shares_the_first_stage(dataset: data.Dataset, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings, gumbel, masked
@@ -14,6 +15,7 @@ from anytime.training.recipes import paper
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
+EDGE = 2e-5  # of the mass at which top-p cuts
 CUT = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
 
 
@@ -31,7 +33,7 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
 
 
 @pytest.mark.parametrize("settings", [{}, CUT], ids=["plain", "cut"])
-@pytest.mark.parametrize("n", [1, 2, 16, 17, 100, 200, 300, 2000, 5000])
+@pytest.mark.parametrize("n", [1, 17, 200, 300, 5000])
 def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
     models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, float]
 ) -> None:
@@ -42,9 +44,22 @@ def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
     for row in parted.tolist():
         position = int((a[row] != b[row]).nonzero()[0])
         logits = eager.prior(a[row : row + 1])[:, position]
-        rows = torch.tensor([row], device=a.device)
-        noised = masked(logits, Settings(**settings)) + gumbel(3, rows, position, eager.codebook_size)  # type: ignore[arg-type]
-        assert (noised.max() - noised[0, [int(a[row, position]), int(b[row, position])]]).max() < TIE
+        noise = gumbel(3, torch.tensor([row], device=a.device), position, eager.codebook_size)
+        one, other = int(a[row, position]), int(b[row, position])
+        assert is_tie(one, other, logits, noise, settings) and is_tie(other, one, logits, noise, settings)
+
+
+def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[str, float]) -> bool:
+    """Whether rounding in favour of a code lets it win: where two are equally good, or one is on the edge of a cut."""
+    favoured = logits.clone()
+    favoured[0, code] += TIE / 4
+    favoured[0, rival] -= TIE / 4
+    for shift in (0.0, -EDGE, EDGE) if "top_p" in settings else (0.0,):
+        moved = settings | ({"top_p": settings["top_p"] + shift} if shift else {})
+        noised = masked(favoured, Settings(**moved)) + noise  # type: ignore[arg-type]
+        if noised.max() - noised[0, code] < TIE:
+            return True
+    return False
 
 
 def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, AnytimeModel]) -> None:
@@ -112,7 +127,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
     model = models[1].use("cuda", "bf16")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model.sample(3000, within=10.0)
+        model.sample(3000, within=0.2)  # a warm-up of more than a twentieth of it is said
     assert any("was cold for 3000 rows" in str(w.message) for w in said)
     full = model.sample(3000, within=10.0)
     half = model.sample(3000, within=full.seconds / 2)

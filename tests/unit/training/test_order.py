@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.loader import to_float
-from anytime.model import AnytimeModel
+from anytime.data.recordings import ABSENT
+from anytime.model import AnytimeModel, ModelConfig
+from anytime.priors.transformer import TransformerConfig
 from anytime.training import order
 from anytime.training.order import (
     alarms,
@@ -37,6 +41,36 @@ def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest
     expected = [float((tiny.decode(codes[:, :k]) - pixels).double().square().mean()) for k in counts]
     assert error_by_codes(tiny, x, counts) == pytest.approx(expected, rel=1e-5)
     assert len(set(expected)) == 3
+
+
+@pytest.fixture
+def voice() -> AnytimeModel:
+    """Sounds of 1,024 samples, 4 codes of 8, never trained."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        autoencoder = AutoencoderConfig(
+            network="audio", shape=(1, 1024), length=4, dim=16, quantizer=QuantizerConfig(codebook_size=8),
+            widths=(3, 4), kernels=(25,) * 3, strides=(4,) * 3,
+        )  # fmt: skip
+        prior = TransformerConfig(length=4, codebook_size=8, layers=1, width=8, hidden=8, heads=1)
+        return AnytimeModel(ModelConfig(name="sound", autoencoder=autoencoder, prior=prior)).eval()
+
+
+def test_padding_of_sounds_is_left_out(voice: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its values and of their number; over batches, the last of which holds the short sound alone."""
+    monkeypatch.setattr(order, "BATCH", 2)
+    sounds = torch.randint(-9000, 9000, (3, 1, 1024), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+    sounds[2, :, 300:] = ABSENT
+    codes = voice.encode(to_float(sounds))
+    expected = []
+    for count in range(5):
+        wrong = (voice.decode(codes[:, :count]) - to_float(sounds)).double().square()
+        expected.append(float(wrong[:2].sum() + wrong[2, :, :300].sum()) / (2 * 1024 + 300))
+    assert error_by_codes(voice, sounds, range(5)) == pytest.approx(expected, rel=1e-5)
+    found = examine("ordered", voice, sounds)
+    assert found is not None
+    assert found["error"] == pytest.approx(expected, rel=1e-5)
+    assert len(found["entropy"]) == 4
 
 
 def test_gains_add_up() -> None:
@@ -134,6 +168,7 @@ def test_what_a_stage_decides(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: 
     assert found["gain"] == gains(found["error"])
     assert found["entropy"] == entropy_by_position(tiny.encode(to_float(x)), 16)
     assert found["alarms"] == alarms(found["error"], found["entropy"])
+    assert examine("tune", model.train(), x) == found, "the same is asked of another decoder"
     known = examine("prior", model.train(), x)
     assert known == {"examples": 11, "bits": pytest.approx(bits_by_position(tiny.prior, tiny.encode(to_float(x))))}
 
@@ -144,5 +179,7 @@ def test_stages_are_kept_side_by_side(tmp_path: Path) -> None:
     write_order(run, "ordered", {"examples": 3, "gain": [1.0]})
     write_order(run, "prior", {"examples": 3, "bits": [2.0]})
     assert read_order(run) == {"examples": 3, "gain": [1.0], "bits": [2.0]}
+    write_order(run, "tune", {"examples": 3, "gain": [1.5]})
+    assert read_order(run) == {"examples": 3, "gain": [1.5], "bits": [2.0]}, "the decoder that the model has"
     take_over(other, run, ("pretrain", "ordered"))
     assert read_order(other) == {"examples": 3, "gain": [1.0]}, "the prior is not shared"

@@ -9,10 +9,22 @@ import torch
 
 from anytime import collective
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, probabilities
+from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.dataset import synthetic
+from anytime.data.loader import to_float
+from anytime.data.recordings import ABSENT
+from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel, _tiny
+from anytime.training.recipes import paper, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage
-from anytime.training.tasks import AutoencoderTask, PriorObjective, PriorTask, validation_batches, validation_keeps
+from anytime.training.tasks import (
+    AutoencoderObjective,
+    AutoencoderTask,
+    PriorObjective,
+    PriorTask,
+    validation_batches,
+    validation_keeps,
+)
 
 STAGE = AutoencoderStage(epochs=2, truncation=Uniform(), batch=16)
 
@@ -24,7 +36,7 @@ def task(tiny: AnytimeModel, stage: AutoencoderStage = STAGE, seed: int = 3) -> 
 
 def test_keep_is_drawn_per_sample_anew_at_every_step(tiny: AnytimeModel) -> None:
     made = task(tiny)
-    keeps = torch.stack([made.keep_at(step, 16) for step in range(40)])
+    keeps = torch.stack([made.keeps.at(step, 16) for step in range(40)])
     assert keeps.min() == 1 and keeps.max() == tiny.length
     assert len(keeps.unique(dim=0)) == 40, "steps repeat each other"
     assert (keeps.float().std(1) > 0).all(), "all samples of a step are cut alike"
@@ -32,24 +44,24 @@ def test_keep_is_drawn_per_sample_anew_at_every_step(tiny: AnytimeModel) -> None
 
 def test_keep_is_a_function_of_seed_and_step(tiny: AnytimeModel) -> None:
     one, other = task(tiny), task(tiny)
-    forth = [one.keep_at(step, 16) for step in (0, 1, 5, 9)]
-    back = [other.keep_at(step, 16) for step in (9, 5, 1, 0)]
+    forth = [one.keeps.at(step, 16) for step in (0, 1, 5, 9)]
+    back = [other.keeps.at(step, 16) for step in (9, 5, 1, 0)]
     assert all(torch.equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
-    assert not torch.equal(task(tiny, seed=4).keep_at(0, 16), forth[0])
+    assert not torch.equal(task(tiny, seed=4).keeps.at(0, 16), forth[0])
 
 
 def test_ranks_share_the_keeps_of_the_global_batch(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = task(tiny).keep_at(5, 16)
+    whole = task(tiny).keeps.at(5, 16)
     parts = []
     monkeypatch.setattr(collective, "ranks", lambda: 2)
     for rank in (0, 1):
         monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
-        parts.append(task(tiny).keep_at(5, 8))
+        parts.append(task(tiny).keeps.at(5, 8))
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_full_keeps_everything(tiny: AnytimeModel) -> None:
-    assert (task(tiny, replace(STAGE, truncation=Full())).keep_at(0, 16) == tiny.length).all()
+    assert (task(tiny, replace(STAGE, truncation=Full())).keeps.at(0, 16) == tiny.length).all()
 
 
 @pytest.mark.parametrize("law", [Full(), Uniform(), Geometric(p=0.2), Mixture(full=0.25)], ids=str)
@@ -130,3 +142,30 @@ def test_the_priors_optimizer_and_rate(tiny: AnytimeModel) -> None:
     with torch.no_grad():
         expected = float(PriorObjective(tiny.prior)(codes[:10].long()))
     assert made.validate()["loss"] == pytest.approx(expected)
+
+
+def test_the_padding_of_sounds_is_masked_or_learned_as_silence() -> None:
+    dataset = synthetic_sounds("tones", count=64)
+    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    torch.manual_seed(0)
+    model = VQVAE(config).eval()
+    x, keep = dataset.validation, torch.full((len(dataset.validation),), config.length)
+    loud = torch.where(x == ABSENT, 20_000, x)
+    masked, silence = (AutoencoderObjective(model, "mean", padding) for padding in ("masked", "silence"))
+    with torch.no_grad():
+        x_hat = model(to_float(x), keep).x
+        error = ((x_hat - to_float(x)).square() * (x != ABSENT)).sum((1, 2)) / (x != ABSENT).sum((1, 2))
+        assert torch.allclose(masked(x, keep).losses[1], error.mean(), rtol=1e-5)
+        assert torch.allclose(silence(x, keep).losses[1], (x_hat - to_float(x)).square().mean(), rtol=1e-5)
+        assert not torch.equal(masked(loud, keep).losses[1], masked(x, keep).losses[1])
+
+
+def test_sounds_are_cropped_anew_in_every_epoch() -> None:
+    dataset = synthetic_sounds("tones", count=8)
+    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    stage = replace(STAGE, batch=8)
+    task = AutoencoderTask("ordered", stage, VQVAE(config), dataset.train, dataset.validation, seed=1)
+    first, second = (task.inputs(step)[0] for step in (0, 1))
+    assert first.shape == (8, 1, 15_360)
+    assert {tuple(x[0, :50].tolist()) for x in first} != {tuple(x[0, :50].tolist()) for x in second}
+    assert torch.equal(task.inputs(0)[0], first)

@@ -1,0 +1,73 @@
+"""The audio networks (Appendices B and E.1): strided convolutions over time, and the generator of WaveGAN.
+
+Encoder: 5 convolutions, 25 wide, stride 4, LeakyReLU 0.2: 15,360 samples become 15,360 / 4⁵ = 15 places.
+Decoder: a dense layer from all codes to the first of four layers that upsample by 4 (60 · 4⁴ = 15,360), ReLU between, Tanh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from torch import nn
+
+SLOPE = 0.2
+
+
+def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
+    """Waveform to feature map; `channels` runs from the waveform's to the map's."""
+    layers: list[nn.Module] = []
+    for (i, o), kernel, stride in zip(pairwise(channels), kernels, strides, strict=True):
+        layers += [initialised(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
+    return nn.Sequential(*layers[:-1])
+
+
+def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], places: int) -> nn.Sequential:
+    """Feature map to waveform in [-1, 1].
+
+    The encoder read backwards, but for its last layer: a dense one stands there, as WaveGAN begins, so that every code
+    reaches every place.
+    """
+    back, start = channels[::-1], places * strides[-1]
+    return nn.Sequential(
+        nn.Flatten(),
+        initialised(nn.Linear(back[0] * places, back[1] * start)),
+        nn.Unflatten(1, (back[1], start)),
+        nn.ReLU(),
+        *_upsampling(back[1:], kernels[-2::-1], strides[-2::-1]),
+        nn.Tanh(),
+    )
+
+
+def _upsampling(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[nn.Module]:
+    for index, ((i, o), kernel, stride) in enumerate(zip(pairwise(channels), kernels, strides, strict=True)):
+        if index:
+            yield nn.ReLU()
+        yield upsampling(i, o, kernel, stride)
+
+
+def upsampling(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
+    """A transposed convolution that makes the length exactly `stride` times as long."""
+    around = padding(kernel, stride)
+    extra = stride + 2 * around - kernel
+    return initialised(nn.ConvTranspose1d(inputs, outputs, kernel, stride, around, output_padding=extra))
+
+
+def padding(kernel: int, stride: int) -> int:
+    """What makes the length exactly a `stride`-th."""
+    return (kernel - stride + 1) // 2
+
+
+def map_size(time: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Places of the feature map for a waveform of that many samples."""
+    for kernel, stride in zip(kernels, strides, strict=True):
+        time = (time + 2 * padding(kernel, stride) - kernel) // stride + 1
+    return time
+
+
+def initialised(layer: nn.Module) -> nn.Module:
+    assert isinstance(layer, nn.Conv1d | nn.ConvTranspose1d | nn.Linear)
+    nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer

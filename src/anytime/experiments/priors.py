@@ -1,0 +1,89 @@
+"""Appendix C.2: Transformer, LSTM and PixelCNN on the same ordered codes, FID by code length."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+from jaxtyping import UInt8
+from torch import Tensor
+
+from anytime.evaluation.summary import distance_name
+from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.verdicts import below, values
+from anytime.experiments.workbench import Workbench, digest
+from anytime.model import AnytimeModel
+from anytime.training.order import bits_by_position
+from anytime.training.samples import encoded
+
+SERIES = {"transformer": "ordered", "lstm": "lstm", "pixelcnn": "pixelcnn"}
+"""Each prior and its kind of run."""
+EXAMPLES = 10_000  # held-out pictures behind the bits, at most
+SHORT = 0.2
+
+
+def compute(bench: Workbench) -> Results:
+    """FID of every prior at every fraction, and the bits that it needs for a held-out code."""
+    s, rows = bench.setting, list[Row]()
+    x = s.dataset.held_out[:EXAMPLES]
+    meter = Meter(bench, samples_of(s))
+    bench.announce([(kind, seed) for seed in s.seeds for kind in SERIES.values()], ("", "bits"), ALIKE)
+    for seed in s.seeds:
+        for series, kind in SERIES.items():
+            measure = partial(bits_row, series, seed, x=x)
+            rows += bench.of_run(kind, seed, {"x": digest(x)}, measure, part="bits")
+            rows += [{**row, "series": series} for row in meter.of(kind, seed)]
+    return bench.results(rows, decide(rows), [meter.note(), f"bits of {len(x):,} held-out pictures"])
+
+
+def bits_row(series: str, seed: int, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
+    """How well the prior knows codes, and how large it is."""
+    bits = mean(bits_by_position(model.prior, encoded(model.autoencoder, x)))
+    weights = sum(parameter.numel() for parameter in model.prior.parameters())
+    return [{"series": series, "seed": seed, "bits_per_code": bits, "examples": len(x), "weights": weights}]
+
+
+def decide(rows: list[Row]) -> list[Verdict]:
+    """Where the PixelCNN is behind, and where not."""
+    name, found = distance_name(rows), label(rows)
+
+    def at(series: str, fraction: float) -> list[float]:
+        return values(rows, series, name, fraction=fraction)
+
+    verdicts = []
+    for other in ("transformer", "lstm"):
+        pairs = {f"{f:g}": (at(other, f), at("pixelcnn", f)) for f in FRACTIONS if f > SHORT}
+        verdicts.append(
+            Verdict(
+                f"{found}: {other} below PixelCNN at 0.4, 0.6, 0.8 and 1.0 of the codes",
+                *below(pairs),
+                "models of 1D sequences are uniformly better at 0.4, 0.6, 0.8 and 1.0",
+            )
+        )
+    pairs = {f"{other}, {SHORT:g}": (at("pixelcnn", SHORT), at(other, SHORT)) for other in ("transformer", "lstm")}
+    return [
+        *verdicts,
+        Verdict(
+            f"{found}: PixelCNN below both at {SHORT} of the codes",
+            *below(pairs),
+            "PixelCNN is inferior in all cases except at 0.2",
+        ),
+    ]
+
+
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its numbers alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    figure = matplotlib.figure.Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for series, style in zip(SERIES, ("o-", "s-", "^-"), strict=True):
+        plot(axes, results.rows, series, style)
+    axes.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
+    axes.legend()
+    target = path.with_suffix(".png")
+    figure.savefig(target, dpi=120)
+    return target

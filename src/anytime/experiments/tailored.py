@@ -1,0 +1,67 @@
+"""Appendix C.5: one anytime model, cut short, against a model of its own for every length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anytime.evaluation.summary import distance_name
+from anytime.experiments.distances import ALIKE, FRACTIONS, FULL, Meter, label, plot, samples_of
+from anytime.experiments.kinds import tailored
+from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.verdicts import below, values
+from anytime.experiments.workbench import Workbench
+
+SHORT = 0.2  # of the codes: what the paper's "very short" is taken to be
+
+
+def compute(bench: Workbench) -> Results:
+    """FID of the ordered model from every fraction of its codes, and of unordered models made for as many codes."""
+    s, meter, rows = bench.setting, Meter(bench, samples_of(bench.setting)), list[Row]()
+    kinds = ["ordered", *(tailored(fraction) for fraction in reversed(FRACTIONS))]
+    bench.announce([(kind, seed) for seed in s.seeds for kind in kinds], alike=ALIKE)
+    for seed in s.seeds:
+        rows += [{**row, "series": "anytime"} for row in meter.of("ordered", seed)]
+        for fraction in reversed(FRACTIONS):  # the unordered model, which others need as well, first
+            rows += [{**row, "series": "tailored", "fraction": fraction} for row in whole(meter, tailored(fraction), seed)]
+    return bench.results(rows, decide(rows), [meter.note()])
+
+
+def whole(meter: Meter, kind: str, seed: int) -> list[Row]:
+    """A run at its full length. Of unordered models other experiments ask all fractions, which then are known."""
+    rows = meter.of(kind, seed, FRACTIONS if kind in ("ordered", "unordered") else FULL)
+    return [row for row in rows if row["fraction"] == 1]
+
+
+def decide(rows: list[Row]) -> list[Verdict]:
+    """Anytime ahead, except when very short."""
+    name, found = distance_name(rows), label(rows)
+    codes = {row["fraction"]: row["codes"] for row in rows if row["series"] == "tailored"}
+    both = {f: tuple(values(rows, series, name, fraction=f) for series in ("anytime", "tailored")) for f in FRACTIONS}
+    longer = {f"{codes[f]} codes": (both[f][0], both[f][1]) for f in FRACTIONS if f > SHORT}
+    short = {f"{codes[SHORT]} codes": (both[SHORT][1], both[SHORT][0])}
+    return [
+        Verdict(
+            f"{found}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",
+            *below(longer),
+            "anytime sampling always has better FID than tailored models, except when the code is very short",
+        ),
+        Verdict(
+            f"{found}: tailored below anytime at {SHORT} of the codes", *below(short), "except when the code is very short"
+        ),
+    ]
+
+
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its numbers alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    figure = matplotlib.figure.Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for series, style in zip(("anytime", "tailored"), ("o-", "s-"), strict=True):
+        plot(axes, results.rows, series, style, "codes")
+    axes.set(xlabel="codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
+    axes.legend()
+    target = path.with_suffix(".png")
+    figure.savefig(target, dpi=120)
+    return target

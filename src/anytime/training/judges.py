@@ -1,0 +1,129 @@
+"""Networks that learn to tell what a decoder makes from real data. They are of use while it is tuned, and thrown away then."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from anytime.data.spectrogram import RESOLUTIONS, spectrum
+
+SLOPE = 0.2
+_QUIET = 1e-4  # squared magnitudes far below it are silence
+_LOUDNESS = (
+    0.35  # |X|² to this power is taken away: what is left of a magnitude is its 0.3rd power, about as loud as one hears it
+)
+
+
+class Verdict(NamedTuple):
+    """What a judge says: high where it takes a place for real, and how it came to that."""
+
+    scores: list[Tensor]  # a map each
+    features: list[Tensor]
+
+
+class SoundJudge(nn.Module):
+    """Looks at waveforms through short-time spectra of three resolutions, real and imaginary part.
+
+    Each has convolutions of its own that halve the frequencies and follow the time, with taps further and further apart.
+    """
+
+    DEPTH = 4
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.looks = nn.ModuleList(self._look(width) for _ in RESOLUTIONS)
+
+    def _look(self, width: int) -> nn.ModuleList:
+        layers: list[nn.Module] = [nn.Conv2d(2, width, (5, 3), (2, 1), (2, 1))]
+        layers += [nn.Conv2d(width, width, (5, 3), (2, 1), (2, 2**depth), (1, 2**depth)) for depth in range(self.DEPTH - 1)]
+        return nn.ModuleList([*layers, nn.Conv2d(width, 1, 3, padding=1)])
+
+    def forward(self, x: Float[Tensor, "batch channel time"]) -> Verdict:
+        scores, features = list[Tensor](), list[Tensor]()
+        for (window, hop), look in zip(RESOLUTIONS, self.looks, strict=True):
+            assert isinstance(look, nn.ModuleList)
+            scores.append(_seen(look, _compressed(x, window, hop), features))
+        return Verdict(scores, features)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # as the STFT distance is
+def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -> Float[Tensor, "batch 2 frequency frames"]:
+    with torch.autocast(x.device.type, enabled=False):
+        found = spectrum(x.float(), window, hop)
+        return (found * (found.square().sum(-1, keepdim=True) + _QUIET) ** -_LOUDNESS).permute(0, 3, 1, 2)
+
+
+class PictureJudge(nn.Module):
+    """Residual blocks that halve a picture down to 8 × 8 places, two more there, and one score of the whole.
+
+    Every layer is divided by its largest singular value: a judge that may not be steep can always be learned from.
+    """
+
+    def __init__(self, width: int, channels: int, size: int) -> None:
+        super().__init__()
+        halvings = max(1, (size // 8).bit_length() - 1)
+        downs = [True] * halvings + [False] * 2
+        self.first = spectral_norm(nn.Conv2d(channels, width, 3, padding=1))
+        self.blocks = nn.ModuleList(_JudgeBlock(width, down) for down in downs)
+        self.last = spectral_norm(nn.Linear(width, 1))
+
+    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
+        h, features = self.first(2 * x - 1), list[Tensor]()
+        for block in self.blocks:
+            h = block(h)
+            features.append(h)
+        return Verdict([self.last(F.relu(h).mean((2, 3))).float()], features)
+
+
+class _JudgeBlock(nn.Module):
+    """x + W₂ ρ(W₁ ρ(x)), halved where it is asked for."""
+
+    def __init__(self, width: int, down: bool) -> None:
+        super().__init__()
+        self.one, self.two = (spectral_norm(nn.Conv2d(width, width, 3, padding=1)) for _ in range(2))
+        self.beside = spectral_norm(nn.Conv2d(width, width, 1)) if down else nn.Identity()
+        self.down = nn.AvgPool2d(2) if down else nn.Identity()
+
+    def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width half_height half_wide"]:
+        y: Tensor = self.down(self.two(F.relu(self.one(F.relu(x))))) + self.beside(self.down(x))
+        return y
+
+
+def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
+    """The score of every place; what the layers before see is added to `features`."""
+    *body, last = layers
+    for layer in body:
+        h = F.leaky_relu(layer(h), SLOPE)
+        features.append(h)
+    score: Tensor = last(h).float()
+    return score
+
+
+def moved_pictures(
+    x: Float[Tensor, "batch channel height width"], numbers: Float[Tensor, "batch 8"]
+) -> Float[Tensor, "batch channel height width"]:
+    """Pictures mirrored or not, moved by up to an eighth, brighter or darker, with a square of a half cut out of one in two.
+
+    A judge that sees real and made pictures alike changed cannot learn the training set by heart; gradients pass.
+    """
+    n, _, height, width = x.shape
+    down, right, mirror, light, cut, top, left, _ = (c[:, None, None] for c in numbers.unbind(1))
+    rows = torch.arange(height, device=x.device)[:, None] + ((down - 0.5) * (height / 4)).round().long()
+    columns = torch.arange(width, device=x.device) + ((right - 0.5) * (width / 4)).round().long()
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    columns = torch.where(mirror > 0.5, width - 1 - columns, columns)
+    every = torch.arange(n, device=x.device)[:, None, None]
+    moved = x.permute(0, 2, 3, 1)[every, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
+    down, right = (torch.arange(side, device=x.device) / side for side in (height, width))
+    hidden = (cut > 0.5) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
+    return (moved + (light - 0.5)[:, None]) * (inside & ~hidden)[:, None]
+
+
+def unmoved(x: Float[Tensor, "batch *shape"], numbers: Float[Tensor, "batch 8"]) -> Float[Tensor, "batch *shape"]:
+    """As it is: of sounds, every epoch plays its own versions already."""
+    return x

@@ -1,0 +1,119 @@
+"""What a run trains: its folder, loop and checkpoints know nothing else about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Int16, UInt8
+from torch import Tensor, nn
+
+from anytime import randomness
+from anytime.data.loader import views
+from anytime.data.recordings import Recordings
+from anytime.model import AnytimeModel, load
+from anytime.training import judges, order, samples
+from anytime.training.adversarial import Change, Examples, TuneTask
+from anytime.training.recipes import RunConfig
+from anytime.training.tasks import AutoencoderTask, PriorTask, Task
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@runtime_checkable
+class Plan(Protocol[Model]):
+    """The stages of a run and the model that goes through them."""
+
+    stages: tuple[str, ...]
+    model: Model
+
+    @property
+    def shared(self) -> nn.Module:
+        """What is kept at the end of every stage but the last, for runs that begin alike."""
+
+    def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        """The business of a stage."""
+
+    def examined(self, stage: str) -> dict[str, Any] | None:
+        """What the end of a stage has made of the order of the codes; None where it decides nothing, or there are no codes."""
+
+    def picture(self, path: Path, stage: str) -> None:
+        """Show what the model has learned."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> Model: ...
+
+
+class CodesPlan:
+    """An autoencoder with codes, a prior over them (Section 3), and where the recipe has it a decoder tuned to both."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        train: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | Recordings,
+        validation: UInt8[Tensor, "m ..."] | Int16[Tensor, "m ..."],
+        device: torch.device,
+    ) -> None:
+        self.config, self.device = config, device
+        self.train, self.validation = train, validation
+        self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
+        self.model = AnytimeModel(config.model).to(device)
+
+    @property
+    def shared(self) -> nn.Module:
+        return self.model.autoencoder
+
+    def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder
+        if name in ("pretrain", "ordered"):
+            stage = config.pretrain if name == "pretrain" else config.ordered
+            return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
+        say(f"encoding {len(self.train):,} examples")
+        validation = samples.encoded(autoencoder, self.validation)
+        if name == "prior":
+            versions = self._versions(config.prior.views, config.prior.speed, seed)
+            train = torch.cat([samples.encoded(autoencoder, x) for x in versions])
+            return PriorTask(config.prior, self.model.prior, train, validation, seed)
+        assert config.tune is not None
+        x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
+        examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed, self._bank(seed, say))
+
+    def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
+        """Codes that the prior draws, for a decoder that is to make something of them."""
+        assert self.config.tune is not None
+        if not self.config.tune.drawn:
+            return None
+        say(f"drawing {self.config.tune.bank:,} samples")
+        return self.model.sample(self.config.tune.bank, seed=randomness.derive(seed, "bank")).codes.to(self.device, torch.int32)
+
+    def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
+        """The training examples, then mirrored; of recordings their crops, several times over at other places and speeds."""
+        if isinstance(self.train, Recordings):
+            yield from (views(self.train, seed, number, speed) for number in range(count))
+        else:
+            yield from (self.train, self.train.flip(-1))[:count]
+
+    def _judge(self, width: int, seed: int) -> tuple[nn.Module, Change]:
+        """What the decoder is tuned against, and how all that it sees is changed."""
+        shape = self.config.shape
+        with torch.random.fork_rng():
+            torch.manual_seed(randomness.derive(seed, "judge"))
+            if self.model.is_sound:
+                return judges.SoundJudge(width), judges.unmoved
+            return judges.PictureJudge(width, shape[0], shape[1]), judges.moved_pictures
+
+    def examined(self, stage: str) -> dict[str, Any] | None:
+        return order.examine(stage, self.model, self.validation)
+
+    def picture(self, path: Path, stage: str) -> None:
+        samples.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
+
+    def save(self, folder: Path) -> None:
+        self.model.save(folder)
+
+    def load(self, folder: Path) -> AnytimeModel:
+        return load(folder, self.device)

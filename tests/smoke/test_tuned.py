@@ -1,0 +1,44 @@
+"""Our recipe for pictures through all four stages: the order is examined again behind the last, and the card knows of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anytime.bundle import bundle
+from anytime.cli.datasets import find_dataset
+from anytime.evaluation import card
+from anytime.model import load
+from anytime.training.folder import read_config
+from anytime.training.order import error_by_codes
+from anytime.training.run import used
+
+Here = Callable[..., Any]
+
+
+def test_a_tuned_model(here: Here, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", "mnist", "--recipe", "best", "--scale", "smoke", "--set", "tune.epochs=3", "--out", run)
+    outcome = here(*words)
+    assert outcome.status == 0, outcome.err
+    order = json.loads((run / "order.json").read_text())
+    assert list(order) == ["format", "ordered", "prior", "tune"]
+    assert order["tune"]["entropy"] == order["ordered"]["entropy"], "codes keep their meaning"
+    assert order["tune"]["error"] != order["ordered"]["error"]
+    validation = used(find_dataset("mnist", None, None, True), read_config(run)).validation
+    assert order["tune"]["error"] == pytest.approx(error_by_codes(load(run, "cpu"), validation, range(17)), rel=1e-5)
+    shown = json.loads(here("info", run, "--json").out.splitlines()[-1])["order"]
+    assert shown == order["ordered"] | order["prior"] | order["tune"]
+    made = bundle(run, "little", out=tmp_path / "shelf")
+    page = (made.folder / card.FILE).read_text()
+    assert "| epochs | 2 + 2 + 2 + 3 |" in page
+    assert all(f"Order: {text}." in page for text in order["tune"]["alarms"])
+    outcome = here("evaluate", run, "--scale", "smoke", "--samples", 40, "--fractions", "0.5,1")
+    assert outcome.status == 0, outcome.err
+    schedule = json.loads((run / "evaluation" / "evaluation.json").read_text())["schedule"]
+    assert "2 + 2 + 2 + 3 epochs" in schedule
+    assert load(run, "cpu").code_count(quality=0.5) >= 1

@@ -1,0 +1,95 @@
+"""The audio networks: the paper's geometry, and a loss that does not hear padding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from anytime.autoencoders.losses import vq_losses
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
+from anytime.errors import UserError
+from anytime.training.recipes import paper
+
+SMALL = AutoencoderConfig(
+    network="audio",
+    shape=(1, 1024),
+    length=16,
+    dim=1,
+    quantizer=QuantizerConfig(codebook_size=8),
+    widths=(3, 4, 5, 6),
+    kernels=(25,) * 5,
+    strides=(4,) * 5,
+)
+
+
+def test_the_papers_geometry() -> None:
+    """5 convolutions of width 25 and stride 4 with LeakyReLU 0.2; a dense layer to 60 places, four ×4 layers, Tanh."""
+    config = paper("vctk", (1, 15_360)).model.autoencoder
+    assert (config.dim, config.places, config.decoded_size) == (15, (15,), (15_360,))
+    assert config.length % 16 == 0
+    with torch.device("meta"):
+        network = VQVAE(config)
+    convolutions = [layer for layer in network.encoder if isinstance(layer, nn.Conv1d)]
+    assert [(c.kernel_size, c.stride) for c in convolutions] == [((25,), (4,))] * 5
+    assert [layer.negative_slope for layer in network.encoder if isinstance(layer, nn.LeakyReLU)] == [0.2] * 4
+    upsampling = [layer for layer in network.decoder if isinstance(layer, nn.ConvTranspose1d)]
+    assert [(c.kernel_size, c.stride) for c in upsampling] == [((25,), (4,))] * 4
+    [dense] = [layer for layer in network.decoder if isinstance(layer, nn.Linear)]
+    assert dense.out_features == 60 * 512
+    assert isinstance(network.decoder[-1], nn.Tanh)
+
+
+def test_shapes_there_and_back() -> None:
+    torch.manual_seed(0)
+    network = VQVAE(SMALL)
+    x = torch.rand(2, 1, 1024) * 2 - 1
+    assert network.latents(x).shape == (2, 16, 1)
+    out = network(x, torch.tensor([3, 16]))
+    assert out.x.shape == x.shape
+    assert out.x.abs().max() <= 1
+
+
+def test_every_code_reaches_every_sample() -> None:
+    """What lets one code carry the global shape: the dense layer."""
+    torch.manual_seed(0)
+    network = VQVAE(SMALL)
+    latents = torch.randn(1, 16, 1, requires_grad=True)
+    x = network.decode_latents(latents)
+    for place in (0, 512, 1023):
+        [gradient] = torch.autograd.grad(x[0, 0, place], latents, retain_graph=True)
+        assert (gradient != 0).all()
+
+
+@pytest.mark.parametrize(
+    "change", [{"shape": (1, 1000)}, {"shape": (1, 32, 32)}, {"blocks": 1}, {"kernels": (3,) * 5}, {"network": "image"}]
+)
+def test_what_does_not_fit_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="autoencoder"):
+        replace(SMALL, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_padding_changes_no_term_of_the_loss_and_gets_no_gradient(reduction: str) -> None:
+    torch.manual_seed(0)
+    network, keep = VQVAE(SMALL), torch.tensor([5, 9])
+    x = torch.rand(2, 1, 1024) - 0.5
+    mask = torch.ones_like(x)
+    mask[0, :, 600:] = 0
+    with torch.no_grad():
+        quantized = network(x, keep).quantized
+    x_hat = torch.rand(2, 1, 1024, requires_grad=True)
+    other = torch.where(mask.bool(), x_hat, torch.rand(2, 1, 1024))
+    first, second = (vq_losses(x, y, quantized, keep, reduction, mask) for y in (x_hat, other))  # type: ignore[arg-type]
+    assert torch.equal(first.total, second.total)
+    assert float(first.reconstruction[0].detach()) == pytest.approx(
+        float((x - x_hat.detach())[0, :, :600].square().mean()), rel=1e-5
+    )
+    [gradient] = torch.autograd.grad(first.total.sum(), x_hat)
+    assert (gradient[0, 0, 600:] == 0).all()
+    assert (gradient[1] != 0).any()
+    whole = vq_losses(x, x_hat, quantized, keep, reduction)  # type: ignore[arg-type]
+    assert torch.equal(whole.total[1], vq_losses(x, x_hat, quantized, keep, reduction, mask).total[1])  # type: ignore[arg-type]

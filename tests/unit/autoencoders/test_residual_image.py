@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.autoencoders.vqvae import VQVAE
+from anytime.sampling.cuda_decoder import folded
+from anytime.training.recipes import best_pictures, scaled
+
+
+@pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 70), ((3, 64, 64), 100)])
+def test_shapes_at_the_papers_code_budget(shape: tuple[int, int, int], length: int) -> None:
+    config = scaled(best_pictures("x", shape), "smoke").model.autoencoder
+    model = VQVAE(config)
+    x = torch.rand(2, *shape)
+    assert model.encode(x).shape == (2, length)
+    assert model(x, torch.tensor([1, length])).x.shape == x.shape
+    assert config.length == best_pictures("x", shape).model.autoencoder.length == length
+
+
+def test_blocks_begin_as_the_identity() -> None:
+    from anytime.autoencoders.residual_image import ResidualBlock
+
+    x = torch.randn(2, 8, 5, 5)
+    assert torch.equal(ResidualBlock(8)(x), x)
+
+
+def test_a_sampler_folds_its_norms() -> None:
+    torch.manual_seed(0)
+    decoder = VQVAE(scaled(best_pictures("x", (3, 32, 32)), "smoke").model.autoencoder).decoder
+    features = torch.randn(4, 70, 4, 4)
+    for _ in range(3):
+        decoder(features)  # norms see some data
+    decoder.eval()
+    merged = folded(decoder)
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in merged.modules())
+    torch.testing.assert_close(merged(features), decoder(features), atol=1e-5, rtol=0)

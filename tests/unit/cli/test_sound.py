@@ -1,0 +1,118 @@
+"""A model of sound through the command line: wav files out and in, spectrograms, mistakes."""
+
+from __future__ import annotations
+
+import json
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from PIL import Image
+
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.vqvae import AutoencoderConfig
+from anytime.data.waves import RATE
+from anytime.model import AnytimeModel, ModelConfig, load
+from anytime.priors.transformer import TransformerConfig
+
+Command = Callable[..., Any]
+Refused = Callable[..., str]
+TIME = 1024
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model: 8 codes of 16, sounds of 1,024 samples, never trained."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        autoencoder = AutoencoderConfig(
+            network="audio", shape=(1, TIME), length=8, dim=16, quantizer=QuantizerConfig(codebook_size=16),
+            widths=(4, 6), kernels=(25,) * 3, strides=(4,) * 3,
+        )  # fmt: skip
+        prior = TransformerConfig(length=8, codebook_size=16, layers=1, width=16, hidden=16, heads=2)
+        model = AnytimeModel(ModelConfig(name="vctk", autoencoder=autoencoder, prior=prior))
+        torch.nn.init.normal_(model.autoencoder.quantizer.codebook)
+    return model.save(tmp_path_factory.mktemp("models") / "sound")
+
+
+def frames(path: Path) -> np.ndarray:
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, RATE)
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32767
+
+
+def test_one_sample_is_one_file_and_several_are_numbered(sound: Path, command: Command, tmp_path: Path) -> None:
+    assert command("sample", sound, "-n", 1, "--out", "one.wav").status == 0
+    assert command("sample", sound, "-n", 3, "--out", "x.wav").status == 0
+    assert command("sample", sound, "-n", 3, "--out", "folder").status == 0
+    assert sorted(path.name for path in tmp_path.glob("*.wav")) == ["one.wav", "x-0000.wav", "x-0001.wav", "x-0002.wav"]
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["x-0000.wav", "x-0001.wav", "x-0002.wav"]
+    data = load(sound, "cpu").sample(3, seed=0).data
+    assert data.shape == (3, 1, TIME)
+    assert data.dtype == torch.float32
+    assert data.abs().max() <= 1
+    for row in range(3):
+        assert np.abs(frames(tmp_path / f"x-{row:04d}.wav") - data[row, 0].numpy()).max() < 1e-4
+
+
+def test_a_picture_of_a_sound_is_its_spectrogram(sound: Path, command: Command, tmp_path: Path) -> None:
+    assert command("sample", sound, "-n", 1, "--out", "x.png").status == 0
+    assert command("sample", sound, "-n", 2, "--codes", 3, "--out", "x.gif").status == 0
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.size == (TIME // 256 + 1 + 4, 64 + 4)  # a pixel for every 256 samples, 64 bands, a margin of 2
+    with Image.open(tmp_path / "x.gif") as movie:
+        assert movie.n_frames == 3
+
+
+def test_drafts_are_refined(sound: Path, command: Command, tmp_path: Path) -> None:
+    command("sample", sound, "-n", 4, "--codes", 2, "--seed", 5, "--out", "draft.npz")
+    command("sample", sound, "--refine", "draft.npz", "--pick", 2, "--out", "fine.wav")
+    whole = load(sound, "cpu").sample(4, seed=5).data[2, 0].numpy()
+    assert np.abs(frames(tmp_path / "fine.wav") - whole).max() < 1e-4
+
+
+def test_streams_and_deadlines_give_complete_sounds(sound: Path) -> None:
+    model = load(sound, "cpu")
+    samples = list(model.stream(2, seed=1, every=4))
+    assert [sample.data.shape for sample in samples] == [(2, 1, TIME)] * 2
+    assert torch.equal(samples[-1].codes, model.sample(2, seed=1).codes)
+    late = model.sample(2, seed=1, within=10.0)
+    assert torch.equal(late.codes, samples[-1].codes)
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(16_000, 0.01), (48_000, 0.5)])
+def test_a_sound_of_any_length_is_reconstructed_at_its_own_loudness(
+    rate: int, seconds: float, sound: Path, command: Command, tmp_path: Path
+) -> None:
+    samples = round(rate * seconds)
+    soundfile.write(tmp_path / "in.wav", 0.001 * np.sin(np.arange(samples) / 9), rate, subtype="FLOAT")
+    outcome = command("reconstruct", sound, "in.wav", "--codes", 3, "--json")
+    assert outcome.status == 0
+    [row] = json.loads(outcome.out.splitlines()[-1])["files"]
+    expected = round(RATE * seconds)
+    assert abs(len(frames(tmp_path / "reconstructions/in.wav")) - expected) <= 2
+    assert len(row["codes"]) == -(-expected // TIME)
+    assert {len(codes) for codes in row["codes"]} == {3}
+    assert np.abs(frames(tmp_path / "reconstructions/in.wav")).max() < 0.02  # the network's own loudness is far above
+
+
+def test_mistakes(sound: Path, model: Path, refused: Refused, tmp_path: Path) -> None:
+    assert "makes pictures" in refused("sample", model, "--out", "x.wav")
+    (tmp_path / "text.wav").write_text("hello, this is not a sound")
+    Image.new("L", (9, 9)).save(tmp_path / "x.png")
+    assert "text.wav is not a readable sound" in refused("reconstruct", sound, "text.wav")
+    assert "x.png is not a readable sound" in refused("reconstruct", sound, "x.png")
+    assert "text.wav is not a readable picture" in refused("reconstruct", model, "text.wav")
+    assert "none.wav cannot be read" in refused("reconstruct", sound, "none.wav")
+    assert "makes sound" in refused("evaluate", sound)
+    for verb in (("sample", sound), ("reconstruct", sound, "in.wav")):
+        assert "a table, which is made of models of pictures only" in refused(*verb, "--quality", 0.9)
+    assert "pass the folder with --data" in refused("train", "vctk")
+    assert "--size" in refused("train", "vctk", "--size", 32)
+    soundfile.write(tmp_path / "in.wav", np.zeros(99), RATE)
+    assert "would be replaced" in refused("reconstruct", sound, "in.wav", "--out", ".")

@@ -1,0 +1,67 @@
+"""Recordings cut into examples: addressed crops, fixed tiles, padding that is told apart from silence."""
+
+from __future__ import annotations
+
+import torch
+
+from anytime.data.loader import Loader, mask_of, to_float
+from anytime.data.recordings import ABSENT, LONGEST, Recordings, present, stretches
+
+LENGTHS = [5, 8, 30, 17]
+
+
+def recordings() -> Recordings:
+    """Every sample holds its own place, so that a crop tells where it was cut."""
+    return stretches(torch.arange(sum(LENGTHS), dtype=torch.int16), LENGTHS, list("abcd"), crop=8)
+
+
+def test_tiles_follow_each_other_and_short_ones_are_padded() -> None:
+    tiles = recordings().tiles()[:, 0]
+    assert tiles[:, 0].tolist() == [0, 5, 13, 21, 29, 43, 51]  # 1 + 1 + 3 + 2 crops
+    assert tiles[0].tolist() == [0, 1, 2, 3, 4, ABSENT, ABSENT, ABSENT]
+    assert (tiles[1:] != ABSENT).all()
+    assert recordings().short == 1
+
+
+def test_crops_stay_inside_their_recording_and_reach_both_ends() -> None:
+    whole, place = recordings(), torch.linspace(1e-6, 1 - 1e-6, 200)
+    for row, (start, length) in enumerate(zip([0, 5, 13, 43], LENGTHS, strict=True)):
+        crops = whole.crops(torch.full((200,), row), place)[:, 0]
+        starts = crops[:, 0]
+        assert starts.min() == start
+        assert starts.max() == start + max(0, length - 8)
+        assert (crops[:, -1] == (ABSENT if length < 8 else starts + 7)).all()
+
+
+def test_every_epoch_takes_its_own_crops_and_any_step_can_be_named() -> None:
+    loader = Loader(recordings(), batch=2, seed=3)
+    assert loader.steps_per_epoch == 2
+    batches = [loader.batch_at(step) for step in range(40)]
+    again = Loader(recordings(), batch=2, seed=3)
+    assert all(torch.equal(again.batch_at(step), batches[step]) for step in (31, 7, 0))
+    third = {int(x[0, 0]) for batch in batches for x in batch if 13 <= x[0, 0] < 43}
+    assert len(third) > 8  # of 23 places, in 20 epochs
+    assert any(not torch.equal(Loader(recordings(), 2, 4).batch_at(step), batches[step]) for step in range(4))
+
+
+def test_two_processes_share_the_batch_of_one() -> None:
+    whole = Loader(recordings(), batch=4, seed=0)
+    halves = [Loader(recordings(), batch=4, seed=0, rank=rank, ranks=2) for rank in range(2)]
+    for step in range(5):
+        assert torch.equal(torch.cat([half.batch_at(step) for half in halves]), whole.batch_at(step))
+
+
+def test_padding_is_silence_to_the_network_and_nothing_to_the_mask() -> None:
+    x = torch.tensor([[0, 32767, -32767, ABSENT]], dtype=torch.int16)
+    assert to_float(x).tolist() == [[0, 1, -1, 0]]
+    assert present(x).tolist() == [[1, 1, 1, 0]]
+    assert mask_of(torch.zeros(2, 2, dtype=torch.uint8)) is None
+
+
+def test_an_hour_counts_as_many_recordings() -> None:
+    hour = 3600 * 16_000
+    whole = stretches(torch.zeros(1, dtype=torch.int16).expand(hour), [hour], ["hour"])
+    assert len(whole) == 180
+    assert int(whole.lengths.max()) <= LONGEST
+    assert int(whole.lengths.sum()) == hour
+    assert whole.starts[1:].tolist() == (whole.starts + whole.lengths)[:-1].tolist()

@@ -1,0 +1,228 @@
+"""Verdicts of the appendix's experiments from made-up numbers, and figures from their files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from anytime.experiments import pca_prior, priors, regularization, tailored, truncation, vae
+from anytime.experiments.distances import FRACTIONS
+from anytime.experiments.ordering import error_rows
+from anytime.experiments.results import Results, Row
+from anytime.experiments.strips import strip
+
+Curves = dict[str, tuple[float, ...]]
+UNIFORM = (121.9, 94.7, 88.6, 87.7, 88.2)
+
+
+def by_fraction(curves: Curves, seed: int = 0) -> list[Row]:
+    return [
+        {"series": series, "fraction": fraction, "codes": round(70 * fraction), "seed": seed, "fid": value}
+        for series, values in curves.items()
+        for fraction, value in zip(FRACTIONS, values, strict=True)
+    ]
+
+
+def holds(module: ModuleType, rows: list[Row]) -> list[bool | None]:
+    return [verdict.holds for verdict in module.decide(rows)]
+
+
+def times(factor: float, values: Sequence[float] = UNIFORM) -> tuple[float, ...]:
+    return tuple(factor * value for value in values)
+
+
+def drawn(experiment: str, module: ModuleType, rows: list[Row], folder: Path) -> bool:
+    path = Results(experiment, "cifar10", "", {}, "", rows, []).write(folder)
+    return module.draw(path).read_bytes()[:4] == b"\x89PNG"
+
+
+# Transformer and LSTM below PixelCNN from 0.4 on, PixelCNN below both at 0.2.
+
+PRIORS: Curves = {
+    "transformer": UNIFORM,
+    "lstm": times(1.01),
+    "pixelcnn": (110.0, 100.0, 96.0, 95.0, 95.0),
+}
+
+
+def test_priors_the_papers_claim() -> None:
+    assert holds(priors, by_fraction(PRIORS)) == [True, True, True]
+
+
+def test_priors_a_pixelcnn_that_is_better_everywhere_or_worse_everywhere() -> None:
+    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(0.9)})) == [False, False, True]
+    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(1.2)})) == [True, True, False]
+
+
+def test_priors_too_near_to_tell() -> None:
+    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(1.02)})) == [None, None, None]
+
+
+def test_priors_seeds_that_disagree() -> None:
+    second = by_fraction(PRIORS | {"pixelcnn": (110.0, 100.0, 96.0, 80.0, 95.0)}, seed=1)
+    assert holds(priors, [*by_fraction(PRIORS), *second])[0] is None
+
+
+def test_priors_the_figure(tmp_path: Path) -> None:
+    assert drawn("priors", priors, [*by_fraction(PRIORS), *by_fraction(PRIORS, 1)], tmp_path)
+
+
+# All laws trade off; Geo(0.03) above on average, and by little; Geo(0.1) far above when long.
+
+LAWS: Curves = {"uniform": UNIFORM, "Geo(0.03)": times(1.05), "Geo(0.1)": (115.0, 100.0, 110.0, 112.0, 113.0)}
+
+
+def test_truncation_the_papers_claim() -> None:
+    assert holds(truncation, by_fraction(LAWS)) == [None, True, True, True], "113 against 115 may be chance"
+    longer = by_fraction(LAWS | {"Geo(0.1)": (125.0, 100.0, 110.0, 112.0, 113.0)})
+    assert holds(truncation, longer) == [True, True, True, True]
+
+
+def test_truncation_a_law_that_is_better() -> None:
+    assert holds(truncation, by_fraction(LAWS | {"Geo(0.03)": times(0.9)}))[1:3] == [False, True]
+
+
+def test_truncation_a_law_that_is_far_worse() -> None:
+    assert holds(truncation, by_fraction(LAWS | {"Geo(0.03)": times(1.2)}))[1:3] == [True, False]
+
+
+def test_truncation_a_steep_law_that_is_as_good() -> None:
+    assert holds(truncation, by_fraction(LAWS | {"Geo(0.1)": UNIFORM}))[3] is False
+
+
+def test_truncation_the_figure_has_the_laws(tmp_path: Path) -> None:
+    laws = [{"series": name, "keep": k, "probability": 0.1} for name in truncation.SERIES for k in range(1, 4)]
+    assert drawn("truncation", truncation, [*laws, *by_fraction(LAWS)], tmp_path)
+
+
+# Anytime below tailored from 0.4 on, tailored below at 0.2.
+
+
+def test_tailored_the_papers_claim() -> None:
+    rows = by_fraction({"anytime": UNIFORM, "tailored": (110.0, 100.0, 100.0, 99.0, 98.0)})
+    assert holds(tailored, rows) == [True, True]
+    assert "14 codes: 110.0 against 121.9" in tailored.decide(rows)[1].evidence
+
+
+def test_tailored_the_opposite() -> None:
+    assert holds(tailored, by_fraction({"anytime": UNIFORM, "tailored": times(0.9)})) == [False, True]
+    assert holds(tailored, by_fraction({"anytime": UNIFORM, "tailored": times(1.1)})) == [True, False]
+
+
+def test_tailored_the_figure(tmp_path: Path) -> None:
+    assert drawn("tailored", tailored, by_fraction({"anytime": UNIFORM, "tailored": times(1.1)}), tmp_path)
+
+
+def by_size(ordered: Sequence[float], unordered: Sequence[float], errors: tuple[float, float], seed: int = 0) -> list[Row]:
+    rows: list[Row] = []
+    for series, numbers, error in (("ordered", ordered, errors[0]), ("unordered", unordered, errors[1])):
+        for size, fid in zip((45_000, 25_000, 10_000, 5_000), numbers, strict=True):
+            about: Row = {"series": series, "seed": seed, "pictures": size}
+            rows += [{**about, "training_error": error, "held_out_error": error}, {**about, "fraction": 1.0, "fid": fid}]
+    return rows
+
+
+# Ordered below at every size; more so with the fewest; with every step; in spite of the training error.
+
+UNORDERED = (100.0, 120.0, 160.0, 200.0)
+
+
+def test_regularization_the_papers_claim() -> None:
+    rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))
+    assert holds(regularization, rows) == [True, True, True, True]
+    assert "45,000: +5.0; 25,000: +12.0; 10,000: +20.0; 5,000: +35.0" in regularization.decide(rows)[1].evidence
+
+
+def test_regularization_a_gain_that_does_not_grow() -> None:
+    assert holds(regularization, by_size((90.0, 110.0, 150.0, 190.0), UNORDERED, (0.012, 0.010))) == [
+        True, None, None, True,
+    ]  # fmt: skip
+
+
+def test_regularization_a_gain_that_shrinks() -> None:
+    assert holds(regularization, by_size((70.0, 100.0, 150.0, 195.0), UNORDERED, (0.012, 0.010)))[1:3] == [
+        False,
+        False,
+    ]
+
+
+def test_regularization_a_training_error_that_is_no_higher() -> None:
+    assert holds(regularization, by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010)))[3] is False
+
+
+def test_regularization_unordered_ahead_on_all_pictures() -> None:
+    assert holds(regularization, by_size((110.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))) == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_regularization_the_figure(tmp_path: Path) -> None:
+    rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))
+    assert drawn("regularization", regularization, rows, tmp_path)
+
+
+def vae_rows(series: str, gains: Sequence[float], seed: int = 0) -> list[Row]:
+    errors = [1.0]
+    for gain in gains:
+        errors.append(errors[-1] - gain)
+    return error_rows({"series": series, "seed": seed}, errors)
+
+
+FALLING = (0.3, 0.2, 0.12, 0.08, 0.05)
+UNRULY = (0.05, 0.2, 0.01, 0.3, 0.19)
+
+
+def test_vae_the_papers_claim() -> None:
+    assert holds(vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)]) == [True, True]
+
+
+def test_vae_a_standard_vae_that_is_ordered_as_well() -> None:
+    rows = [*vae_rows("ordered", FALLING), *vae_rows("standard", FALLING)]
+    assert holds(vae, rows) == [False, False]
+    assert "not below at 1–4 groups" in vae.decide(rows)[1].evidence
+
+
+def test_vae_a_seed_that_denies_it() -> None:
+    first = [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)]
+    second = [*vae_rows("ordered", FALLING, 1), *vae_rows("standard", (0.25, 0.2, 0.12, 0.08, 0.1), 1)]
+    assert holds(vae, [*first, *second])[0] is None
+
+
+def test_vae_the_figure(tmp_path: Path) -> None:
+    assert drawn("vae", vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)], tmp_path)
+
+
+def bits(pixels: float, pca: float, seed: int = 0) -> list[Row]:
+    found = {"pixels": pixels, "pca": pca}
+    rows: list[Row] = [{"series": s, "seed": seed, "part": "held out", "bits": b} for s, b in found.items()]
+    rows += [
+        {"series": s, "seed": seed, "epoch": epoch, "validation_bits": b + 1 / epoch}
+        for s, b in found.items()
+        for epoch in (1, 2)
+    ]
+    return rows + [{"series": s, "seed": seed, "png": strip(torch.rand(4, 1, 8, 8), 2)} for s in found]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "pca", "expected"),
+    [(0.80, 1.22, [True, True]), (0.80, 0.95, [True, False]), (1.22, 0.80, [False, False]), (1.0, 1.01, [None, False])],
+)
+def test_pca_prior_the_papers_claim(pixels: float, pca: float, expected: list[bool | None]) -> None:
+    assert holds(pca_prior, bits(pixels, pca)) == expected
+
+
+def test_pca_prior_the_figure(tmp_path: Path) -> None:
+    assert drawn("pca-prior", pca_prior, [*bits(0.8, 1.22), *bits(0.81, 1.2, 1)], tmp_path)
+
+
+@pytest.mark.parametrize("module", [priors, truncation, tailored])
+def test_numbers_of_another_network_are_not_called_fid(module: ModuleType) -> None:
+    names = {"priors": priors.SERIES, "truncation": truncation.SERIES, "tailored": ("anytime", "tailored")}
+    rows = by_fraction(dict.fromkeys(names[module.__name__.rpartition(".")[2]], UNIFORM))
+    assert all(verdict.claim.startswith("FID: ") for verdict in module.decide(rows))
+    other = [{**{key: value for key, value in row.items() if key != "fid"}, "frechet_random": row["fid"]} for row in rows]
+    assert all(verdict.claim.startswith("frechet_random: ") for verdict in module.decide(other))
