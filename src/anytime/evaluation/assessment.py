@@ -32,6 +32,8 @@ class Settings:
     fractions: tuple[float, ...] = FRACTIONS
     """Shares of the codes."""
     seed: int = 0
+    temperature: float = 1.0
+    """Of the samples."""
     repeats: int = REPEATS
     """Requests behind each speed, at most."""
 
@@ -43,6 +45,8 @@ class Settings:
             raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
+        if not self.temperature > 0:
+            raise UserError(f"--temperature must be above 0, not {self.temperature:g}")
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
@@ -50,7 +54,8 @@ def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
     ours, theirs = model.config.autoencoder.shape, dataset.shape
     if ours != theirs:
         raise UserError(
-            f"the model makes pictures of {_times(ours)}, those of {dataset.name} are {_times(theirs)}; "
+            f"the model makes {'sounds' if model.is_sound else 'pictures'} of {_times(ours)}, "
+            f"{dataset.name} has {'sounds' if dataset.is_sound else 'pictures'} of {_times(theirs)}; "
             f"name the set it was trained on with --dataset and --data"
         )
 
@@ -78,7 +83,10 @@ def assess(
     check_shape(model, dataset)
     x, fractions = dataset.held_out, settings.fractions
     real = reference(dataset.published_train, network, cache, reporter)
-    rows = sample_rows(model, fractions, settings.samples, real, network, seed=settings.seed, folder=folder, reporter=reporter)
+    rows = sample_rows(
+        model, fractions, settings.samples, real, network,
+        seed=settings.seed, temperature=settings.temperature, folder=folder, reporter=reporter,
+    )  # fmt: skip
     rows += reconstruction_rows(model, x, fractions, real, network, folder=folder, reporter=reporter)
     rows.append(data_row(x, real, network, cache, reporter))
     rows += error_rows(model, dataset, reporter)

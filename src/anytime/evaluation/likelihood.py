@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 from torch import Tensor
 
+from anytime.data.dataset import Examples
 from anytime.data.loader import to_float
 from anytime.model import AnytimeModel
 from anytime.priors.prior import Prior
@@ -17,9 +18,9 @@ from anytime.priors.prior import Prior
 BATCH = 500
 
 
-def held_out_codes(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> Int[Tensor, "n length"]:
-    """The codes of pictures, as the prior is asked about them."""
-    return torch.cat([model.encode(to_float(part)) for part in x.split(BATCH)])
+def held_out_codes(model: AnytimeModel, x: Examples) -> Int[Tensor, "n length"]:
+    """The codes of pictures or sounds, as the prior is asked about them."""
+    return torch.cat([model.encode(to_float(part)) for part in torch.split(x, BATCH)])
 
 
 @torch.no_grad()

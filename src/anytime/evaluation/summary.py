@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,35 +55,35 @@ def curves(rows: Sequence[Row]) -> dict[str, bytes]:
     """PNG files by name; none without matplotlib."""
     if not can_plot():
         return {}
-    drawings = {"quality": _quality, "error": _error, "bits": _bits, "speed": _speed}
+    drawings = {"quality": _quality, "error": _error, "bits": draw_bits, "speed": _speed}
     return {name: plot_png(draw(rows)) for name, draw in drawings.items()}
 
 
-def _figure(columns: int) -> tuple[Any, list[Any]]:
+def figure_of(columns: int) -> tuple[Any, list[Any]]:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-def _of(rows: Sequence[Row], series: str) -> list[Row]:
+def of_series(rows: Sequence[Row], series: str) -> list[Row]:
     return [row for row in rows if row["series"] == series]
 
 
 def _quality(rows: Sequence[Row]) -> Any:
-    figure, (distances, kids, covers) = _figure(3)
+    figure, (distances, kids, covers) = figure_of(3)
     name, suffix = distance_name(rows), "" if distance_name(rows) == "fid" else "_random"
     for series in ("samples", "reconstructions"):
-        own = _of(rows, series)
+        own = of_series(rows, series)
         fractions = [row["fraction"] for row in own]
         distances.plot(fractions, [row[name] for row in own], marker="o", label=series)
         spread = [row[f"kid_sd{suffix}"] for row in own]
         kids.errorbar(fractions, [row[f"kid{suffix}"] for row in own], spread, marker="o", capsize=3, label=series)
-    for row in _of(rows, "held-out data"):
+    for row in of_series(rows, "held-out data"):
         distances.axhline(row[name], linestyle="--", color="grey")
         kids.axhline(row[f"kid{suffix}"], linestyle="--", color="grey")
     for part in ("precision", "recall"):
-        own = _of(rows, "samples")
+        own = of_series(rows, "samples")
         covers.plot([row["fraction"] for row in own], [row[part + suffix] for row in own], marker="o", label=part)
     distances.set(xlabel="share of the codes", ylabel="FID" if name == "fid" else name, ylim=(0, None))
     kids.set(xlabel="share of the codes", ylabel=f"KID{suffix.replace('_', ', ')}")
@@ -93,8 +94,8 @@ def _quality(rows: Sequence[Row]) -> Any:
 
 
 def _error(rows: Sequence[Row]) -> Any:
-    figure, (errors, drops) = _figure(2)
-    own = _of(rows, "error")
+    figure, (errors, drops) = figure_of(2)
+    own = of_series(rows, "error")
     errors.plot([row["codes"] for row in own], [row["error"] for row in own], marker=".")
     drops.bar([row["codes"] for row in own[1:]], [row["gain"] for row in own[1:]])
     errors.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
@@ -102,18 +103,18 @@ def _error(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _bits(rows: Sequence[Row]) -> Any:
-    figure, (axes,) = _figure(1)
-    own = _of(rows, "bits")
+def draw_bits(rows: Sequence[Row]) -> Any:
+    figure, (axes,) = figure_of(1)
+    own = of_series(rows, "bits")
     axes.plot([row["position"] for row in own], [row["bits"] for row in own], marker=".")
-    axes.axhline(math.log2(_of(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
+    axes.axhline(math.log2(of_series(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
     axes.set(xlabel="position", ylabel="bits", ylim=(0, None))
     return figure
 
 
 def _speed(rows: Sequence[Row]) -> Any:
-    figure, (rates, shares) = _figure(2)
-    own = _of(rows, "speed")
+    figure, (rates, shares) = figure_of(2)
+    own = of_series(rows, "speed")
     counts = [row["codes"] for row in own]
     rates.plot(counts, [row["samples_per_second"] for row in own], marker="o")
     shares.plot(counts, [row["decode_share"] for row in own], marker="o")
@@ -139,7 +140,9 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             f"{back[name]:.2f}",
             f"{speed['samples_per_second']:.1f}",
         ]
-        for row, back, speed in zip(_of(rows, "samples"), _of(rows, "reconstructions"), _of(rows, "speed"), strict=True)
+        for row, back, speed in zip(
+            of_series(rows, "samples"), of_series(rows, "reconstructions"), of_series(rows, "speed"), strict=True
+        )
     ]
     return head, body
 
@@ -147,7 +150,7 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
-    (data,), (codes,), sampled = _of(rows, "held-out data"), _of(rows, "codes"), _of(rows, "samples")[0]
+    (data,), (codes,), sampled = of_series(rows, "held-out data"), of_series(rows, "codes"), of_series(rows, "samples")[0]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
         f"{sampled['samples']:,} samples (seed {sampled['seed']}) against {sampled['reference']:,} training pictures, "
@@ -159,16 +162,28 @@ def notes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def report(title: str, rows: Sequence[Row], pictures: Mapping[str, bytes], facts: Mapping[str, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown of an evaluation."""
+
+    table: tuple[list[str], list[list[str]]]  # head and body
+    notes: list[str]
+    pictures: Mapping[str, bytes]  # PNG files by name
+    captions: Mapping[str, str]
+    players: str = ""  # of sounds, as HTML
+
+
+def report(title: str, view: View, facts: Mapping[str, str]) -> str:
     """The HTML file: table, grids, curves, how it was made."""
     missing = [] if can_plot() else ["<p>Curves need matplotlib (the extra <code>plots</code>).</p>"]
     return document(
         title,
         [
-            table(*lines(rows)),
-            *(f"<p>{html.escape(note)}</p>" for note in notes(rows)),
+            table(*view.table),
+            *(f"<p>{html.escape(note)}</p>" for note in view.notes),
+            view.players,
             *missing,
-            *(picture("png", content, CAPTIONS[name]) for name, content in pictures.items()),
+            *(picture("png", content, view.captions[name]) for name, content in view.pictures.items()),
             "<h2>How it was made</h2>",
             facts_table(facts),
         ],

@@ -116,6 +116,6 @@ def test_settings_that_make_no_sense(settings: dict[str, object], named: str) ->
 
 def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
     other = data.synthetic("cifar10", (3, 32, 32), 20)
-    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, those of cifar10 are 3 x 32 x 32"):
+    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, cifar10 has pictures of 3 x 32 x 32"):
         assess(tiny, other, RandomNetwork(torch.device("cpu")), Settings(samples=10), cache=tmp_path)
     assert not list(tmp_path.iterdir())
