@@ -96,6 +96,11 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
     if find(name).shape is None:
         known = [entry.name for entry in CATALOG.values() if entry.shape is not None]
         raise UserError(f"--dataset {name} has no size of its own to compare at; {nearest(name, known)}")
+    if (len(find(name).shape or ()) == 2) != experiment.sound:
+        kind = "sounds" if experiment.sound else "pictures"
+        raise UserError(
+            f"{experiment.name} is about {kind}, which {name} does not hold; use --dataset {experiment.datasets[0]}"
+        )
     return name
 
 

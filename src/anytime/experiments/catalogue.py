@@ -22,6 +22,8 @@ class Experiment:
     """Whether more than one seed makes sense."""
     counts: bool = False
     """Whether --samples makes sense."""
+    sound: bool = False
+    """Whether it is about sounds rather than pictures."""
 
     @property
     def module(self) -> str:
@@ -39,6 +41,8 @@ class Experiment:
 
 
 PAIR = ("ordered", "unordered")
+BEST = ("best", "best-unordered")
+"""The same pair by our own recipe."""
 _ALL = (
     Experiment(
         name="theorem",
@@ -93,6 +97,15 @@ _ALL = (
         runs=PAIR,
         several=True,
         counts=True,
+    ),
+    Experiment(
+        name="audio",
+        figure="Appendix B",
+        decides="sounds by code length: ordered ahead, low frequencies first, recognisable digits, time to the first sound",
+        datasets=("audiomnist", "vctk"),
+        runs=(*PAIR, *BEST),
+        counts=True,
+        sound=True,
     ),
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

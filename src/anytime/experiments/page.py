@@ -58,6 +58,7 @@ TABLES = {
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."
     ),
     "samples": Table("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
+    "audio": Table("fraction", "log_mel", 3, "Log-mel distance of held-out reconstructions, in nats, by share of the codes."),
     "priority-code": Table("measure", "value", 4, "Distances between samples, root mean square per pixel value."),
 }
 

@@ -1,4 +1,4 @@
-"""The runs that experiments compare: four kinds with names of their own, trained once for all experiments."""
+"""The runs that experiments compare: six kinds with names of their own, trained once for all experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anytime.data import Dataset
 from anytime.training.folder import Paths, read_config, taken_over
 from anytime.training.log import Reporter
 from anytime.training.pause import Pause
-from anytime.training.recipes import RunConfig, Scale, computed_on, recipe, scaled, with_layout, with_truncation
+from anytime.training.recipes import Recipe, RunConfig, Scale, computed_on, recipe, scaled, with_layout, with_truncation
 from anytime.training.run import train, used
 
 KINDS = {
@@ -22,8 +22,12 @@ KINDS = {
     "unordered": ("--recipe", "paper", "--truncation", "full"),
     "spatial": ("--recipe", "paper", "--layout", "spatial"),
     "original": ("--recipe", "original"),
+    "best": ("--recipe", "best"),
+    "best-unordered": ("--recipe", "best", "--truncation", "full"),
 }
 """What `anytime train` is told for each."""
+SHARED = {"unordered": "ordered", "best-unordered": "best"}
+"""Whose first stage another kind takes over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,14 @@ class Plan:
 
 
 def _epochs(config: RunConfig) -> str:
-    return f"{config.pretrain.epochs} + {config.ordered.epochs} + {config.prior.epochs}"
+    tuned = "" if config.tune is None else f" + {config.tune.epochs}"
+    return f"{config.pretrain.epochs} + {config.ordered.epochs}{tuned} + {config.prior.epochs}"
 
 
 def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> Plan:
     """The run of a kind: `runs/cifar10-paper-short-ordered-0`. `local` says that the data was given with --data."""
     name = _name(kind, dataset.name, scale, seed)
-    share = _name("ordered", dataset.name, scale, seed) if kind == "unordered" else None
+    share = _name(SHARED[kind], dataset.name, scale, seed) if kind in SHARED else None
     words = ["anytime", "train", dataset.name, *KINDS[kind]]
     words += [] if scale == "full" else ["--scale", scale]
     words += ["--data", "DIR"] if local else []
@@ -67,18 +72,26 @@ def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
 
 def _name(kind: str, dataset: str, scale: Scale, seed: int) -> str:
     """
-    >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1)
-    ('cifar10-paper-short-ordered-0', 'celeba-original-full-1')
+    >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1), _name("best", "vctk", "full", 0)
+    ('cifar10-paper-short-ordered-0', 'celeba-original-full-1', 'vctk-best-full-ordered-0')
     """
-    return f"{dataset}-original-{scale}-{seed}" if kind == "original" else f"{dataset}-paper-{scale}-{kind}-{seed}"
+    if kind == "original":
+        return f"{dataset}-original-{scale}-{seed}"
+    which = _recipe(kind)
+    law = {"best": "ordered", "best-unordered": "unordered"}.get(kind, kind)
+    return f"{dataset}-{which}-{scale}-{law}-{seed}"
+
+
+def _recipe(kind: str) -> Recipe:
+    return "original" if kind == "original" else "best" if kind.startswith("best") else "paper"
 
 
 def _config(kind: str, dataset: Dataset, scale: Scale) -> RunConfig:
-    config = recipe(dataset.name, "original" if kind == "original" else "paper", dataset.shape)
+    config = recipe(dataset.name, _recipe(kind), dataset.shape)
     if kind == "spatial":
         config = with_layout(config, "spatial")
     config = scaled(config, scale)
-    return with_truncation(config, Full()) if kind == "unordered" else config
+    return with_truncation(config, Full()) if kind in SHARED else config
 
 
 def trained(run: Plan, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int16, UInt8
 from torch import Tensor
 
 from anytime import __version__, storage
@@ -123,7 +123,7 @@ class Workbench:
             **together(self.environments or [environment(s.device)]),
             "scale": s.scale,
             "data": s.dataset.source,
-            "held_out": f"{len(s.dataset.held_out):,} {part} pictures",
+            "held_out": f"{len(s.dataset.held_out):,} {part} {'crops' if s.dataset.is_sound else 'pictures'}",
             "training": self.trainings,
         }
         return Results(self.experiment, s.dataset.name, s.command, facts, self._schedule(notes), rows, verdicts)
@@ -132,7 +132,8 @@ class Workbench:
         """One line: epochs and pictures beside the paper's, seeds, and what else is to be said."""
         s, by_epochs = self.setting, dict[str, list[str]]()
         for run in self.plans.values():
-            paper = "as the paper's" if run.epochs == run.full_epochs else f"the paper's: {run.full_epochs}"
+            whose = "the paper's" if run.config.recipe != "best" else "our recipe's"
+            paper = f"as {whose}" if run.epochs == run.full_epochs else f"{whose}: {run.full_epochs}"
             kinds = by_epochs.setdefault(f"{run.epochs} epochs ({paper})", [])
             kinds += [] if run.kind in kinds else [run.kind]
         parts = [f"{', '.join(kinds)}: {epochs}" for epochs, kinds in by_epochs.items()]
@@ -141,7 +142,7 @@ class Workbench:
             published = PUBLISHED.get(s.dataset.name, 0)
             fewer = f" of {published:,} published" if examples < published else ""
             seeds = ("seeds " if len(s.seeds) > 1 else "seed ") + ", ".join(map(str, s.seeds))
-            parts += [f"{examples:,} training pictures{fewer}", seeds]
+            parts += [f"{examples:,} training {'recordings' if s.dataset.is_sound else 'pictures'}{fewer}", seeds]
         return "; ".join([f"scale {s.scale}", *parts, *notes])
 
 
@@ -155,6 +156,6 @@ def together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in found.items()}
 
 
-def digest(x: UInt8[Tensor, "n ..."]) -> str:
-    """Names pictures, for the facts that a piece depends on."""
+def digest(x: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."]) -> str:
+    """Names pictures or sounds, for the facts that a piece depends on."""
     return storage.digest({"x": x})

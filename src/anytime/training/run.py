@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from anytime import collective, randomness, storage
 from anytime.data import Dataset
-from anytime.data.loader import views
+from anytime.data.loader import Loader, to_float, views
 from anytime.data.recordings import Recordings
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, load
@@ -33,6 +33,8 @@ from anytime.training.tasks import AutoencoderTask, Numbers, PriorTask, Task
 
 STAGES = ("pretrain", "ordered", "tune", "prior")
 """Of which `tune` is there only where a recipe has it."""
+FIRST = 64
+"""Examples whose latents a codebook may begin with."""
 Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
 
 
@@ -99,6 +101,8 @@ class Run:
         start = self._latest()
         if start is None and share is not None:
             start = self._shared(share)
+        if start is None:
+            self._begin()
         first = 0 if start is None else self.stages.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
@@ -111,6 +115,14 @@ class Run:
         if self.main:
             self.model.save(self.paths.model)
         return self.model
+
+    def _begin(self) -> None:
+        """Give the codebook its start, from a few examples that are the same on every rank."""
+        autoencoder, seed = self.model.autoencoder.eval(), randomness.derive(self.config.seed, "codebook")
+        if autoencoder.config.quantizer.start == "latents":
+            x = to_float(Loader(self.train, FIRST, seed).batch_at(0).to(self.device))
+            with torch.no_grad():
+                autoencoder.quantizer.begin(autoencoder.latents(x), seed)
 
     def _latest(self) -> checkpoints.Checkpoint | None:
         """Rank 0 looks first and sets damaged files aside; the others then see what it saw."""

@@ -68,7 +68,7 @@ def test_results_of_the_earlier_experiment_are_still_read_and_drawn(tmp_path: Pa
 
 def test_every_experiment_has_a_table_and_a_module() -> None:
     assert EXPERIMENTS.keys() <= page.TABLES.keys()
-    assert set(EXPERIMENTS) == {"theorem", "layout", "ordering", "fid", "speed", "samples", "priority-code"}
+    assert set(EXPERIMENTS) == {"theorem", "layout", "ordering", "fid", "speed", "samples", "priority-code", "audio"}
     for experiment in EXPERIMENTS.values():
         assert (Path(anytime.__file__).parent / f"{experiment.module.removeprefix('anytime.').replace('.', '/')}.py").is_file()
 
