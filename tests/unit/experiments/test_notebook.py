@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from anytime.errors import UserError
 from anytime.experiments.notebook import Notebook, Piece
 from anytime.experiments.results import Row, Verdict
 from anytime.experiments.workbench import Setting, Workbench
+from anytime.training.folder import what
 from anytime.training.pause import Pause, Paused
+from anytime.training.recipes import recipe
 
 PIECE = Piece({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
 
@@ -26,6 +30,22 @@ def test_a_piece_is_found_by_its_facts(tmp_path: Path) -> None:
     assert found is not None and found.rows == [{"fid": 3.15}]
     assert again.find("ordered 0", PIECE.facts | {"samples": 11}) is None
     assert again.find("ordered 1", PIECE.facts) is None
+
+
+def test_a_config_from_before_a_choice_was_there_means_its_default(tmp_path: Path) -> None:
+    config = recipe("mnist", "paper", (1, 28, 28))
+    today = {"run": what(config), "networks": [what(config)["model"]]}
+    older = copy.deepcopy(today)
+    for key in ("tune",):
+        del older["run"][key]
+    del older["run"]["ordered"]["spectral"]
+    del older["networks"][0]["autoencoder"]["network"]
+    book = Notebook(tmp_path / "book.json")
+    book.keep("ordered 0", Piece(older, [{"fid": 3.15}], {}, {}))
+    assert book.find("ordered 0", today) is not None
+    assert book.find("ordered 0", {**today, "run": what(replace(config, seed=1))}) is None
+    book.keep("ordered 0", Piece({"run": {"no": "config"}}, [], {}, {}))
+    assert book.find("ordered 0", today) is None
 
 
 def test_pieces_of_others_stay(tmp_path: Path) -> None:
