@@ -69,7 +69,8 @@ def bundle(
     model, origin = load(run, "cpu"), _origin(run)  # in this order: a run without codes is told as what it is
     if model.is_sound and evaluation is not None:
         raise UserError(
-            f"--evaluation {evaluation} cannot be of {run}, which makes sound: evaluate measures pictures; leave it out"
+            f"--evaluation {evaluation} cannot be of {run}, which makes sound: "
+            "the page tells of evaluated pictures only; leave it out"
         )
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))

@@ -25,6 +25,8 @@ class QuantizerConfig:
     """How entries move: by the gradient of the codebook term (the paper), or as a running mean of what they stand for."""
     decay: float = 0.99
     """Memory of the running mean, per step; used with `codebook = "ema"` only."""
+    start: Literal["uniform", "latents"] = "uniform"
+    """Where entries begin: uniform in ±1/C (the paper's code), or at latents of the first batch."""
     restart: bool = False
     """Move entries that nothing uses onto latents of the current batch; needs `codebook = "ema"`, off in the paper."""
 
@@ -80,6 +82,16 @@ class Quantizer(nn.Module):
         # ‖e − z‖² = ‖e‖² − 2 e·z + ‖z‖², and ‖z‖² is the same for every entry.
         squares = self.codebook.square().sum(-1)
         return torch.addmm(squares, latents.flatten(0, 1), self.codebook.T, alpha=-2).argmin(-1).view(latents.shape[:2])
+
+    @torch.no_grad()
+    def begin(self, latents: Float[Tensor, "batch length dim"], seed: int) -> None:
+        """Put the entries onto latents drawn by the seed."""
+        flat = latents.flatten(0, 1).float()
+        order = randomness.permutation(len(flat), seed)
+        places = order[torch.arange(len(self.codebook)) % len(flat)]  # fewer latents than entries are taken in turn
+        self.codebook.copy_(flat[places.to(flat.device)])
+        if self.config.codebook == "ema":
+            self.mean_sum.copy_(self.codebook)
 
     def lookup(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length dim"]:
         """The codebook entries that `codes` name."""

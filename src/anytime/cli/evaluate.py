@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from anytime.data import Dataset
     from anytime.data.labels import Labels
     from anytime.evaluation.assessment import Settings
+    from anytime.evaluation.summary import View
     from anytime.experiments.results import Results
     from anytime.model import AnytimeModel
     from anytime.sampling.table import QualityTable
+    from anytime.training.log import Reporter
 
 NUMBERS = "evaluation.json"
 SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
+SMOKE_SOUNDS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +33,22 @@ class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run's folder, a saved model's, or the name of a model of the package."""
     samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Samples behind FID at every length, by default 50000; fewer read higher."""
-    fractions: Annotated[str, tyro.conf.arg(metavar="F,F,…")] = "0.2,0.4,0.6,0.8,1.0"
-    """Shares of the codes to decode from, each above 0 and at most 1."""
+    """Samples behind FID at every length, by default 50000, of sounds 5000; fewer read higher."""
+    fractions: Annotated[str | None, tyro.conf.arg(metavar="F,F,…")] = None
+    """Shares of the codes to decode from, each above 0 and at most 1; by default 0.2 to 1, of sounds 1/16, 1/4, 1/2 and 1."""
+    temperature: float = 1.0
+    """Of the samples: below 1 safer, above 1 more varied."""
     inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """The FID network's file; by default from the cache, or downloaded once."""
     dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The data set to compare with; by default the one the model was trained on."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """A local copy of the set in its published format, or the folder of pictures."""
+    """A local copy of the set in its published format, or the folder of pictures or sounds."""
     classifier: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also let a small classifier of the real pictures judge the samples, for mnist, fashion-mnist and digits."""
     scale: Literal["smoke", "full"] = "full"
-    """smoke: seconds, with few samples and a random network in place of Inception, whose distance is not called FID."""
+    """smoke: seconds, with few samples and a random network in place of Inception, whose distance is not called FID; of sounds,
+    with a recogniser that has learned nothing."""
     seed: int = 0
     """Same seed, same samples."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -52,46 +58,44 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
     from anytime.cli.output import check_folder, check_writable
-    from anytime.evaluation import summary
-    from anytime.evaluation.assessment import assess, check_shape, quality_table
-    from anytime.evaluation.inception import network_for
+    from anytime.evaluation.assessment import check_shape, quality_table
+    from anytime.evaluation.summary import report
     from anytime.experiments.results import Results, read
     from anytime.model import load
     from anytime.storage import write_json, write_whole
     from anytime.training.folder import environment
 
-    started, settings = time.monotonic(), _settings(arguments)
+    started = time.monotonic()
+    _settings(arguments, sound=False)  # what is wrong with them is said before the model is loaded
     folder = arguments.out or _place(arguments.model)
     check_writable(folder)
     check_folder(folder)
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
-    if model.is_sound:
-        raise UserError(f"{arguments.model} makes sound, and evaluate measures pictures so far; give it a model of pictures")
+    for flag, given in (("--inception", arguments.inception is not None), ("--classifier", arguments.classifier)):
+        if model.is_sound and given:
+            raise UserError(f"{flag} is for pictures, and {arguments.model} makes sound; leave it out")
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
     labels = _labels(arguments, dataset) if arguments.classifier else None
-    network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
-        rows = assess(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=console)
+        if model.is_sound:
+            rows, view = _sounds(arguments, model, dataset, folder, console)
+        else:
+            rows, view = _pictures(arguments, model, dataset, labels, folder, console)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
-    pictures = {
-        **summary.grids(model, dataset.held_out, settings.fractions, settings.seed),
-        **summary.copies(model, dataset.published_train, rows),
-        **summary.curves(rows),
-    }
     write_json(folder / NUMBERS, asdict(results))
-    for name, content in pictures.items():
+    for name, content in view.pictures.items():
         write_whole(folder / f"{name}.png", content)
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}, evaluated"
-    write_whole(folder / "report.html", summary.report(title, rows, pictures, _made(results)).encode())
+    write_whole(folder / "report.html", report(title, view, _made(results)).encode())
     shutil.rmtree(folder / "progress", ignore_errors=True)
-    _print(rows)
-    kept = _kept(arguments.model, quality_table(rows, facts, arguments.scale))
+    _print(view)
+    kept = None if model.is_sound else _kept(arguments, quality_table(rows, facts, arguments.scale))
     print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
     paths = {"evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "quality": kept and str(kept)}
     return {"out": str(folder), **paths, "rows": rows}
@@ -105,13 +109,17 @@ def _place(model: str) -> Path:
     return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
 
 
-def _kept(model: str, table: QualityTable) -> Path | None:
+def _kept(arguments: Arguments, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
     from anytime.model import locate
     from anytime.sampling.table import read_table, write_table
     from anytime.shelf import find
 
+    model = arguments.model
     folder = locate(model)
+    if arguments.temperature != 1:
+        print("--quality goes by samples at temperature 1: these make no table")
+        return None
     if folder == find(model):
         print(f"{model} keeps the table that it came with")
         return None
@@ -128,19 +136,65 @@ def _kept(model: str, table: QualityTable) -> Path | None:
     return path
 
 
-def _settings(arguments: Arguments) -> Settings:
-    from anytime.evaluation.assessment import Settings
+def _pictures(
+    arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, folder: Path, reporter: Reporter
+) -> tuple[list[dict[str, Any]], View]:
+    """Numbers, grids and curves; with labels also what a classifier thinks of the samples."""
+    from anytime.evaluation import summary
+    from anytime.evaluation.assessment import assess
+    from anytime.evaluation.inception import network_for
 
+    settings = _settings(arguments, sound=False)
+    network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
+    rows = assess(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=reporter)
+    drawn = {
+        **summary.grids(model, dataset.held_out, settings),
+        **summary.copies(model, dataset.published_train, rows),
+        **summary.curves(rows),
+    }
+    tables = [summary.lines(rows), *summary.recognised(rows)]
+    return rows, summary.View(tables, summary.notes(rows), drawn, summary.CAPTIONS)
+
+
+def _sounds(
+    arguments: Arguments, model: AnytimeModel, dataset: Dataset, folder: Path, reporter: Reporter
+) -> tuple[list[dict[str, Any]], View]:
+    """Numbers and panels; 90 sounds go to the folder, named by their share of the codes."""
+    from anytime.evaluation import panels, sound_summary
+    from anytime.evaluation.ears import ears_for
+    from anytime.evaluation.sounds import assess_sound
+    from anytime.evaluation.summary import View
+
+    settings = _settings(arguments, sound=True)
+    ears = ears_for(dataset, model.device, smoke=arguments.scale == "smoke", reporter=reporter)
+    rows = assess_sound(model, dataset, ears, settings, folder=folder / "progress", reporter=reporter)
+    drawn = model.sample(panels.CLIPS, seed=settings.seed, temperature=settings.temperature).codes
+    sounds = panels.by_fraction(model, drawn)
+    panels.write_sounds(folder / "sounds", sounds)
+    pictures = {**panels.sheets(model, dataset.held_out, sounds), **sound_summary.curves(rows)}
+    players = panels.players(sounds)
+    return rows, View([sound_summary.lines(rows)], sound_summary.notes(rows), pictures, sound_summary.CAPTIONS, players)
+
+
+def _settings(arguments: Arguments, sound: bool) -> Settings:
+    from anytime.evaluation import sounds
+    from anytime.evaluation.assessment import FRACTIONS, Settings
+
+    usual = sounds.FRACTIONS if sound else FRACTIONS
     try:
-        fractions = tuple(dict.fromkeys(float(part) for part in arguments.fractions.split(",")))
+        given = usual if arguments.fractions is None else map(float, arguments.fractions.split(","))
+        fractions = tuple(dict.fromkeys(given))
     except ValueError:
         raise UserError(
             f"--fractions {arguments.fractions!r} must be numbers with commas between, such as 0.25,0.5,1"
         ) from None
-    settings = Settings(fractions=fractions, seed=arguments.seed)
+    settings = Settings(fractions=fractions, seed=arguments.seed, temperature=arguments.temperature)
+    if sound:
+        settings = replace(settings, samples=sounds.SAMPLES)
     if arguments.scale == "smoke":
         judge = replace(settings.classifier, epochs=2)
-        settings = replace(settings, samples=SMOKE_SAMPLES, repeats=SMOKE_REPEATS, classifier=judge)
+        samples = SMOKE_SOUNDS if sound else SMOKE_SAMPLES
+        settings = replace(settings, samples=samples, repeats=SMOKE_REPEATS, classifier=judge)
     return settings if arguments.samples is None else replace(settings, samples=arguments.samples)
 
 
@@ -190,11 +244,9 @@ def _made(results: Results) -> dict[str, str]:
     return facts | {name: str(environment[name]) for name in named}
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    from anytime.evaluation.summary import lines, notes, recognised
-
-    for head, body in [lines(rows), *recognised(rows)]:
+def _print(view: View) -> None:
+    for head, body in view.tables:
         widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
         for line in [head, *body]:
             print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
-    print(*notes(rows), sep="\n")
+    print(*view.notes, sep="\n")

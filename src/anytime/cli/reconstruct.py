@@ -13,6 +13,10 @@ from anytime.cli.arguments import Common
 from anytime.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float, Int16
+    from torch import Tensor
+
     from anytime.model import AnytimeModel
 
 
@@ -79,22 +83,57 @@ def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator
 
 def _sounds(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
-    import torch
-    import torch.nn.functional as F
+    from anytime.data.wav import write_long_wav
+    from anytime.data.waves import level_of
 
-    from anytime.data.loader import to_float
-    from anytime.data.wav import write_wav
-    from anytime.data.waves import read_wave
+    levels = [level_of(path) for path in arguments.files]  # what cannot be read is said before anything is written
+    for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
+        work = _Sound(model, count)
+        write_long_wav(arguments.out / name, work.parts(path, level.gain))
+        note = f", {len(work.codes)} crops, error at an RMS of 0.1" if len(work.codes) > 1 else ", error at an RMS of 0.1"
+        note += ", the file is clipped" if level.clipped else ""
+        yield Result(path, arguments.out / name, work.codes, work.squares / max(1, work.samples), note)
 
-    crop = model.config.autoencoder.shape[-1]
-    read = [read_wave(path) for path in arguments.files]  # what cannot be read is said before anything is written
-    for path, name, (samples, gain) in zip(arguments.files, _names(arguments.files, ".wav"), read, strict=True):
-        x = to_float(torch.from_numpy(samples))
-        codes = model.encode(F.pad(x, (0, -len(x) % crop)).reshape(-1, 1, crop))[:, :count]
-        x_hat = model.decode(codes).flatten()[: len(x)].cpu()
-        write_wav(arguments.out / name, x_hat[None] / gain)
-        note = f", {len(codes)} crops, error at an RMS of 0.1" if len(codes) > 1 else ", error at an RMS of 0.1"
-        yield Result(path, arguments.out / name, codes.tolist(), float((x - x_hat).square().mean()), note)
+
+class _Sound:
+    """The reconstruction of one file, a few crops at a time: a recording of hours is never held whole."""
+
+    AT_ONCE = 64  # crops, a minute
+
+    def __init__(self, model: AnytimeModel, count: int) -> None:
+        self.model, self.count, self.crop = model, count, model.config.autoencoder.shape[-1]
+        self.codes: list[list[int]] = []
+        self.squares, self.samples = 0.0, 0
+
+    def parts(self, path: Path, gain: float) -> Iterator[Tensor]:
+        """The reconstructed waveform, [1, time] at a time, as loud as the file."""
+        import numpy as np
+
+        from anytime.data.waves import read_blocks
+
+        held = np.zeros(0, np.int16)
+        for block in read_blocks(path, gain):
+            held = np.concatenate([held, block])
+            whole = len(held) // (self.AT_ONCE * self.crop) * self.AT_ONCE * self.crop
+            if whole:
+                yield self._reconstructed(held[:whole]) / gain
+                held = held[whole:]
+        if len(held):
+            yield self._reconstructed(held) / gain
+
+    def _reconstructed(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
+        import torch
+        import torch.nn.functional as F
+
+        from anytime.data.loader import to_float
+
+        x = to_float(torch.from_numpy(samples.copy()))
+        codes = self.model.encode(F.pad(x, (0, -len(x) % self.crop)).reshape(-1, 1, self.crop))[:, : self.count]
+        x_hat = self.model.decode(codes).flatten()[: len(x)].cpu()
+        self.codes += codes.tolist()
+        self.squares += float((x - x_hat).double().square().sum())
+        self.samples += len(x)
+        return x_hat[None]
 
 
 def _names(files: tuple[Path, ...], suffix: str) -> list[str]:

@@ -37,7 +37,7 @@ class Arguments(Common):
     runs_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
     """Where runs are trained, found and taken over, and where measurements are kept."""
     samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Samples behind each number; by default the paper's, 10,000 for appendix C."""
+    """Samples behind each number; by default the paper's, 10,000 for appendix C, 5,000 of sounds."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Of training and sampling, by default 0."""
     seeds: Annotated[str | None, tyro.conf.arg(metavar="S,S,…")] = None
@@ -98,6 +98,11 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
     if find(name).shape is None:
         known = [entry.name for entry in CATALOG.values() if entry.shape is not None]
         raise UserError(f"--dataset {name} has no size of its own to compare at; {nearest(name, known)}")
+    if (len(find(name).shape or ()) == 2) != experiment.sound:
+        kind = "sounds" if experiment.sound else "pictures"
+        raise UserError(
+            f"{experiment.name} is about {kind}, which {name} does not hold; use --dataset {experiment.datasets[0]}"
+        )
     return name
 
 

@@ -21,10 +21,12 @@ Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel ti
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Which digit is spoken: in every training recording, and in every crop that numbers are reported on."""
+    """Which digit is spoken: in every training recording, and in every crop of the other parts."""
 
     train: Int64[Tensor, " train"]
-    held_out: Int64[Tensor, " held_out"]
+    validation: Int64[Tensor, " validation"]
+    test: Int64[Tensor, " test"]
+    """empty where there is no test part"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Dataset:
         source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
         labels = None
         if self.labels is not None:
-            labels = Labels(self.labels.train[:train], self.labels.held_out[:validation])
+            labels = Labels(self.labels.train[:train], self.labels.validation[:validation], self.labels.test[:validation])
         return replace(self, train=parts[0], validation=parts[1], test=test, source=source, labels=labels)
 
 

@@ -90,6 +90,16 @@ def to_float(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tens
     return x.to(torch.float32) / 255
 
 
+def to_int16(x: Float[Tensor, "*shape"]) -> Int16[Tensor, "*shape"]:
+    """Numbers in [-1, 1] as 16-bit sound; what lies outside is clamped."""
+    return (x * SCALE).round().clamp(-SCALE, SCALE).to(torch.int16)
+
+
+def stored(x: Float[Tensor, "n channel *place"]) -> UInt8[Tensor, "n channel *place"] | Int16[Tensor, "n channel *place"]:
+    """Pictures as bytes, waveforms as 16-bit sound: as the data are that they are compared with."""
+    return to_int16(x) if x.ndim == 3 else to_uint8(x)
+
+
 def mask_of(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"] | None:
     """1 where there is data and 0 where there is padding; None for pictures, which have none."""
     return present(x) if x.dtype == torch.int16 else None

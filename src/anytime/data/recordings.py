@@ -92,6 +92,12 @@ class Recordings:
         parts = zip(*(each.split(_AT_ONCE) for each in (rows, offsets, fast)), strict=True)
         return torch.cat([self._cut(r, o, None if speed is None else f) for r, o, f in parts])
 
+    def first_crops(self) -> Int16[Tensor, "n 1 crop"]:
+        """The first crop of every recording."""
+        nowhere = torch.zeros(len(self), dtype=torch.long, device=self.device)
+        rows = torch.arange(len(self), device=self.device)
+        return torch.cat([self._cut(*part) for part in zip(rows.split(_AT_ONCE), nowhere.split(_AT_ONCE), strict=True)])
+
     def tile_rows(self, speed: Float[Tensor, " n"] | None = None) -> Int[Tensor, " crops"]:
         """The recording that each tile is cut from."""
         every = torch.arange(len(self), device=self.device)

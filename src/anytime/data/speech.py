@@ -123,7 +123,7 @@ def _read(
     split = f"{len(set(speakers))} voices, of which {', '.join(voices[1])} for validation"
     split += f" and {', '.join(voices[2])} for test" if voices[2] else ", none for test"
     source = f"{_described(title, library)}; {split}{said}"
-    labels = None if label is None else labelled(train, test if voices[2] else validation, label)
+    labels = None if label is None else labelled(train, validation, test, label)
     return Dataset(request.name, train, fixed(validation), fixed(test) if voices[2] else None, source, labels=labels)
 
 
@@ -149,10 +149,10 @@ def fixed(recordings: Recordings) -> Int16[Tensor, "n 1 crop"]:
     return _spread(recordings.tiles())
 
 
-def labelled(train: Recordings, held_out: Recordings, label: Callable[[str], int]) -> Labels:
+def labelled(train: Recordings, validation: Recordings, test: Recordings, label: Callable[[str], int]) -> Labels:
     """The label of every training recording and of every fixed crop of the others, by their names."""
-    own, others = (torch.tensor([label(name) for name in part.names], dtype=torch.long) for part in (train, held_out))
-    return Labels(own, _spread(others[held_out.tile_rows()]))
+    every = [torch.tensor([label(name) for name in part.names], dtype=torch.long) for part in (train, validation, test)]
+    return Labels(every[0], _spread(every[1][validation.tile_rows()]), _spread(every[2][test.tile_rows()]))
 
 
 def _spread(tiles: Tensor) -> Tensor:

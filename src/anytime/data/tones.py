@@ -23,7 +23,7 @@ def synthetic_sounds(name: str, count: int = 256, seed: int = 0) -> Dataset:
     stored = [(tone * SCALE).round().to(torch.int16) for tone in tones]
     whole = stretches(torch.cat(stored), [len(tone) for tone in stored], [f"{row:05d}" for row in range(len(stored))])
     train, validation, test = whole[:count], whole[count : count + eighth], whole[count + eighth :]
-    labels = labelled(train, test, lambda name: _digit(seed, int(name)))
+    labels = labelled(train, validation, test, lambda name: _digit(seed, int(name)))
     source = f"synthetic gliding tones from seed {seed} in place of {name}, not real data; {train.short:,} shorter than a crop"
     return Dataset(name, train, fixed(validation), fixed(test), source, synthetic=True, labels=labels)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -61,12 +62,23 @@ def blocks(stream: Stream, label: str, gain: float) -> Iterator[Int16[np.ndarray
         yield (block * (gain * SCALE)).round().clip(-SCALE, SCALE).astype(np.int16)
 
 
-def read_wave(path: Path) -> tuple[Int16[np.ndarray, " time"], float]:
-    """A whole sound file at the common loudness, and the gain that brought it there."""
+def level_of(path: Path) -> Level:
+    """The loudness of a sound file; what cannot be read is said."""
+    with _file(path) as stream:
+        return measure(stream, str(path))
+
+
+def read_blocks(path: Path, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
+    """A sound file's samples at 16 kHz times `gain`, a block at a time."""
+    with _file(path) as stream:
+        yield from blocks(stream, str(path), gain)
+
+
+@contextmanager
+def _file(path: Path) -> Iterator[Stream]:
     try:
         with path.open("rb") as stream:
-            level = measure(stream, str(path))
-            return np.concatenate(list(blocks(stream, str(path), level.gain))), level.gain
+            yield stream
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of a sound") from error
 

@@ -41,6 +41,8 @@ class Settings:
     fractions: tuple[float, ...] = FRACTIONS
     """Shares of the codes."""
     seed: int = 0
+    temperature: float = 1.0
+    """Of the samples."""
     repeats: int = REPEATS
     """Requests behind each speed, at most."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
@@ -54,6 +56,8 @@ class Settings:
             raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
+        if not self.temperature > 0:
+            raise UserError(f"--temperature must be above 0, not {self.temperature:g}")
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
@@ -61,7 +65,8 @@ def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
     ours, theirs = model.config.autoencoder.shape, dataset.shape
     if ours != theirs:
         raise UserError(
-            f"the model makes pictures of {_times(ours)}, those of {dataset.name} are {_times(theirs)}; "
+            f"the model makes {'sounds' if model.is_sound else 'pictures'} of {_times(ours)}, "
+            f"{dataset.name} has {'sounds' if dataset.is_sound else 'pictures'} of {_times(theirs)}; "
             f"name the set it was trained on with --dataset and --data"
         )
 
@@ -90,7 +95,10 @@ def assess(
     check_shape(model, dataset)
     x, fractions = dataset.held_out, settings.fractions
     real = reference(dataset.published_train, network, cache, reporter)
-    rows = sample_rows(model, fractions, settings.samples, real, network, seed=settings.seed, folder=folder, reporter=reporter)
+    rows = sample_rows(
+        model, fractions, settings.samples, real, network,
+        seed=settings.seed, temperature=settings.temperature, folder=folder, reporter=reporter,
+    )  # fmt: skip
     rows += reconstruction_rows(model, x, fractions, real, network, folder=folder, reporter=reporter)
     rows.append(data_row(x, real, network, cache, reporter))
     rows += error_rows(model, dataset, reporter)
@@ -98,9 +106,10 @@ def assess(
     if labels is not None:
         rows += recognition_rows(
             model, dataset, labels, fractions, settings.samples,
-            seed=settings.seed, config=settings.classifier, folder=folder, cache=cache, reporter=reporter,
+            seed=settings.seed, temperature=settings.temperature, config=settings.classifier,
+            folder=folder, cache=cache, reporter=reporter,
         )  # fmt: skip
-    rows.append(neighbour_row(model, dataset, settings.seed))
+    rows.append(neighbour_row(model, dataset, settings))
     rows += speed_rows(model, settings, reporter)
     return rows
 
@@ -165,14 +174,15 @@ def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
     ]
 
 
-def neighbour_row(model: AnytimeModel, dataset: Dataset, seed: int) -> Row:
+def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> Row:
     """Whether samples are copies: how far they are from the nearest training picture, beside held-out pictures' distance."""
     train = dataset.published_train
-    x = to_uint8(model.sample(COMPARED, seed=seed).data)
+    x = to_uint8(model.sample(COMPARED, seed=settings.seed, temperature=settings.temperature).data)
     near, far = (nearest_pictures(part, train, NEIGHBOURS, model.device) for part in (x, dataset.held_out[:COMPARED]))
     return {
         "series": "neighbours",
-        "seed": seed,
+        "seed": settings.seed,
+        "temperature": settings.temperature,
         "samples": len(x),
         "reference": len(train),
         "distance": float(near.distance[:, 0].median()),

@@ -15,7 +15,7 @@ from torch import Tensor
 from anytime.autoencoders.losses import squared_error
 from anytime.data.loader import to_float
 from anytime.data.recordings import present
-from anytime.data.spectrogram import HOP, frames, log_mel, mean_over, stft_distance
+from anytime.data.spectrogram import HOP, frames, log_mel, magnitudes, mean_over, stft_distance
 from anytime.data.waves import RATE
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
@@ -34,31 +34,31 @@ def log_mel_distance(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, " batch"]
     return mean_over(apart, frames(mask, HOP))
 
 
-def band_energies(x: Waves) -> Float[Tensor, "batch bands"]:
-    """The energy of each sound in the low, the middle and the high band; their sum is the sum of its squares (Parseval)."""
-    spectrum = torch.fft.rfft(x.double()).abs().square().sum(1) / x.shape[-1]
-    spectrum[:, 1:] *= 2  # the negative frequencies
-    if x.shape[-1] % 2 == 0:
-        spectrum[:, -1] /= 2  # the highest has no negative counterpart
-    frequency = torch.fft.rfftfreq(x.shape[-1], 1 / RATE, device=x.device)
-    parts = [spectrum[:, (frequency >= low) & (frequency < high)].sum(1) for low, high in BANDS.values()]
-    return torch.stack(parts, dim=1)
+def band_errors(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, "batch bands"]:
+    """Σ (|X| − |Y|)² of the short-time magnitudes in the low, the middle and the high band.
+
+    Magnitudes, as phases are hardly heard: a vowel whose overtones are all there is not wrong because they begin elsewhere.
+    """
+    kept = frames(mask, HOP)[:, None]
+    apart = ((magnitudes(x * mask) - magnitudes(y * mask)) * kept).double().square().sum(2)
+    frequency = torch.linspace(0, RATE / 2, apart.shape[1], device=x.device)
+    return torch.stack([apart[:, (frequency >= low) & (frequency < high)].sum(1) for low, high in BANDS.values()], dim=1)
 
 
 @torch.no_grad()
 def sound_rows(
     model: AnytimeModel, x: Int16[Tensor, "n 1 time"], counts: Sequence[int], progress: Progress | None = None
 ) -> list[Row]:
-    """For each number of codes: `log_mel`, `stft`, mean squared `error`, and the error's share of the data's energy by band.
+    """For each number of codes: `log_mel`, `stft`, mean squared `error`, and the magnitudes' error by band.
 
-    A band's share is the energy of x − x̂ over that of x, both summed over all sounds: 1 is as good as silence.
+    A band's is Σ (|X| − |X̂|)² / Σ |X|², both summed over all sounds: 1 is as good as silence.
     """
     sums = torch.zeros(len(counts), 3 + len(BANDS), dtype=torch.float64)
     energy, values = torch.zeros(len(BANDS), dtype=torch.float64), 0.0
     for start in range(0, len(x), BATCH):
         part = x[start : start + BATCH].to(model.device)
         waves, mask = to_float(part), present(part)
-        energy += band_energies(waves).sum(0).cpu()
+        energy += band_errors(waves, torch.zeros_like(waves), mask).sum(0).cpu()
         values += float(mask.sum(dtype=torch.float64))
         codes = model.encode(waves)
         for row, count in enumerate(counts):
@@ -69,7 +69,7 @@ def sound_rows(
     names = ("log_mel", "stft", "error", *BANDS)
     return [
         {
-            "series": "reconstructions",
+            "series": "error",
             "codes": count,
             "fraction": count / model.length,
             **dict(zip(names, numbers, strict=True)),
@@ -81,16 +81,18 @@ def sound_rows(
 
 def _distances(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, " numbers"]:
     whole = [f(x, y, mask).double().sum()[None] for f in (log_mel_distance, stft_distance, squared_error)]
-    return torch.cat([*whole, band_energies((x - y) * mask).sum(0)]).cpu()
+    return torch.cat([*whole, band_errors(x, y, mask).sum(0)]).cpu()
 
 
-def half_way(errors: Sequence[float]) -> int:
-    """The first number of codes at which half of the drop from no codes to all of them is made.
+def half_way(errors: Sequence[float]) -> int | None:
+    """The first number of codes at which half of the drop from no codes to all of them is made; None where nothing drops.
 
     Low frequencies come first where the low band's is the smallest.
 
-    >>> half_way([1.0, 0.9, 0.4, 0.2])
-    2
+    >>> half_way([1.0, 0.9, 0.4, 0.2]), half_way([1.0, 1.1])
+    (2, None)
     """
+    if errors[-1] >= errors[0]:
+        return None
     target = (errors[0] + errors[-1]) / 2
     return next(count for count, error in enumerate(errors) if error <= target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ SEED = 0  # of the random network: one for all, or its distances could not be co
 
 @runtime_checkable
 class FeatureNetwork(Protocol):
-    """Pictures as bytes in, one vector each out."""
+    """Pictures as bytes, or sounds as 16-bit numbers, in; one vector each out."""
 
     @property
     def name(self) -> str: ...
@@ -28,11 +28,11 @@ class FeatureNetwork(Protocol):
 
     @property
     def size(self) -> int:
-        """Features of one picture."""
+        """Features of one picture or sound."""
 
     @property
     def batch(self) -> int:
-        """Pictures that are best given at a time."""
+        """Pictures or sounds that are best given at a time."""
 
     @property
     def device(self) -> torch.device: ...
@@ -45,7 +45,7 @@ class FeatureNetwork(Protocol):
     def suffix(self) -> str:
         """Ends the names of the other numbers made of its features."""
 
-    def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]: ...
+    def __call__(self, x: Any) -> Float[Tensor, "n features"]: ...
 
 
 def coloured(x: UInt8[Tensor, "n channel height width"]) -> UInt8[Tensor, "n 3 height width"]:

@@ -1,4 +1,4 @@
-"""How good pictures are, as rows of numbers: FID, KID, precision and recall, by code length."""
+"""How good pictures and sounds are, as rows of numbers: FID, KID, precision and recall, by code length."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import UInt8
-from torch import Tensor
-
 from anytime.data.cache import cache_folder
+from anytime.data.dataset import Examples
 from anytime.evaluation import statistics
 from anytime.evaluation.features import FeatureNetwork
 from anytime.evaluation.frechet import frechet_distance
@@ -17,17 +15,14 @@ from anytime.evaluation.neighbours import coverage, kernel_distance
 from anytime.evaluation.statistics import Statistics, gathered
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.sampling.noise import Settings
 from anytime.training.log import Reporter
 from anytime.training.pause import NEVER, Pause
 
 Row = dict[str, Any]
-PLAIN: Row = {"temperature": Settings().temperature}
-"""How samples are drawn that are compared: as `model.sample` does where nothing else is asked for."""
 
 
 def reference(
-    x: UInt8[Tensor, "n channel height width"],
+    x: Examples,
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
@@ -67,6 +62,7 @@ def sample_rows(
     network: FeatureNetwork,
     *,
     seed: int = 0,
+    temperature: float = 1.0,
     series: str = "samples",
     folder: Path | None = None,
     reporter: Reporter | None = None,
@@ -74,17 +70,18 @@ def sample_rows(
 ) -> list[Row]:
     """Quality of `samples` samples at every fraction of their codes; with `folder`, a killed call goes on when repeated."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = statistics.samples("samples", model, samples, counts, seed)
+    source = statistics.samples("samples", model, samples, counts, seed, temperature)
     each = gathered(source, network, folder, reporter, pause)
+    about = {"series": series, "seed": seed, "temperature": temperature}
     return [
-        {"series": series, "fraction": fraction, "codes": count, "seed": seed, **PLAIN, **compared(found, real, network)}
+        {**about, "fraction": fraction, "codes": count, **compared(found, real, network)}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
 
 def reconstruction_rows(
     model: AnytimeModel,
-    x: UInt8[Tensor, "n channel height width"],
+    x: Examples,
     fractions: Sequence[float],
     real: Statistics,
     network: FeatureNetwork,
@@ -103,7 +100,7 @@ def reconstruction_rows(
 
 
 def data_row(
-    x: UInt8[Tensor, "n channel height width"],
+    x: Examples,
     real: Statistics,
     network: FeatureNetwork,
     cache: Path | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from anytime.data import Dataset
@@ -11,7 +12,7 @@ from anytime.data.labels import Labels
 from anytime.errors import UserError
 from anytime.evaluation import statistics
 from anytime.evaluation.classifier import RELIABLE, ClassifierConfig, ClassifierNetwork, recognised, trained_classifier
-from anytime.evaluation.quality import PLAIN, Row, compared
+from anytime.evaluation.quality import Row, compared
 from anytime.evaluation.statistics import Statistics, gathered
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -26,6 +27,7 @@ def recognition_rows(
     samples: int,
     *,
     seed: int = 0,
+    temperature: float = 1.0,
     config: ClassifierConfig | None = None,
     folder: Path | None = None,
     cache: Path | None = None,
@@ -46,21 +48,26 @@ def recognition_rows(
             f"it names {accuracy:.2%} of the held-out pictures right, fewer than {RELIABLE:.0%}: its word is weak"
         )
     kept = (cache or cache_folder()) / "features"
-    (real,) = gathered(statistics.pictures("held-out", dataset.test), network, kept, reporter)
-    (train,) = gathered(statistics.pictures("reference", dataset.pictures), network, kept, reporter)
+    (real,), (train,) = (
+        gathered(statistics.pictures(label, x), network, kept, reporter)
+        for label, x in (("held-out", dataset.test), ("reference", dataset.pictures))
+    )
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = statistics.samples("recognised", model, min(samples, statistics.KEPT), counts, seed)
+    source = statistics.samples("recognised", model, min(samples, statistics.KEPT), counts, seed, temperature)
     each = gathered(source, network, folder, reporter)
+    drawn: Row = {"series": "recognised", "seed": seed, "temperature": temperature}
     return [
         about,
         {"series": "recognised data", **_seen(train, real, network)},
         *(
-            {"series": "recognised", "fraction": fraction, "codes": count, "seed": seed, **PLAIN, **_seen(found, real, network)}
+            {**drawn, "fraction": fraction, "codes": count, **_seen(found, real, network)}
             for fraction, count, found in zip(fractions, counts, each, strict=True)
         ),
     ]
 
 
 def _seen(found: Statistics, real: Statistics, network: ClassifierNetwork) -> Row:
+    # As many of each: recall grows with their number.
+    found, real = (replace(known, kept=known.kept[: statistics.KEPT]) for known in (found, real))
     seen = recognised(network.chances(found.kept))
     return {"sure": seen.sure, "shares": seen.shares, **compared(found, real, network)}

@@ -1,4 +1,4 @@
-"""Statistics of the features of many pictures, gathered chunk by chunk so that a killed run goes on where it was.
+"""Statistics of the features of many pictures or sounds, gathered chunk by chunk so that a killed run goes on where it was.
 
 A chunk is a pure function of its number, and the statistics are sums in the order of the chunks: resumed or not, on one
 machine they are the same numbers.
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from anytime import storage
-from anytime.data.loader import to_float, to_uint8
+from anytime.data.dataset import Examples
+from anytime.data.loader import stored, to_float
 from anytime.errors import UserError
 from anytime.evaluation.features import FeatureNetwork
 from anytime.evaluation.frechet import Moments
@@ -30,7 +31,8 @@ from anytime.training.pause import NEVER, Pause, Paused
 
 KIND = "features 1"
 CHUNK = 1000  # pictures: seconds of Inception on a GPU, minutes on a CPU
-KEPT = 10_000  # features kept whole, for what moments cannot tell: 82 MB of Inception's
+KEPT = 10_000  # features kept whole, for what moments cannot tell: 82 MB of Inception's; sixteen times as many of a network
+SIZE = 2048  # with a sixteenth of its features
 SAVE_SECONDS = 60.0  # between two saves: one of five lengths writes 577 MB, which took 5 s
 
 
@@ -39,59 +41,67 @@ class Statistics:
     """All that is kept of a set of pictures."""
 
     moments: Moments
-    kept: Tensor  # [up to KEPT, features], float32, of the first pictures
+    kept: Tensor  # [up to KEPT of Inception's size, features], float32, of the first pictures
 
     @staticmethod
     def none(network: FeatureNetwork) -> Statistics:
         return Statistics(Moments.none(network.size, network.device), torch.empty(0, network.size))
 
     def plus(self, features: Float[Tensor, "n features"]) -> Statistics:
-        fresh = features[: KEPT - len(self.kept)].float().cpu()
+        fresh = features[: kept_of(features.shape[1]) - len(self.kept)].float().cpu()
         return Statistics(self.moments + Moments.of(features), torch.cat([self.kept, fresh]) if len(fresh) else self.kept)
+
+
+def kept_of(size: int) -> int:
+    """How many vectors of that size are kept.
+
+    >>> kept_of(2048), kept_of(128)
+    (10000, 160000)
+    """
+    return KEPT * max(1, SIZE // size)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Pictures to be compared: one or more series of `count`, made a chunk at a time."""
+    """Pictures or sounds to be compared: one or more series of `count`, made a chunk at a time."""
 
     label: str
     facts: Mapping[str, Any]  # JSON that names the pictures: what was gathered of others is not gone on with
     count: int  # pictures in each series
     series: int
-    chunk: Callable[[int, int], Iterable[UInt8[Tensor, "n channel height width"]]]  # first and last picture -> every series'
+    chunk: Callable[[int, int], Iterable[Tensor]]  # first and last picture -> every series', as the data are stored
 
 
-def pictures(label: str, x: UInt8[Tensor, "n channel height width"]) -> Source:
+def pictures(label: str, x: Examples) -> Source:
     """A data set as it is, in an order of its own: the features kept must not be those of the first class or folder."""
     order = permutation(len(x), 0)
     return Source(label, {"data": storage.digest({"x": x})}, len(x), 1, lambda first, last: [x[order[first:last]]])
 
 
-def reconstructions(
-    label: str, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], counts: Sequence[int]
-) -> Source:
+def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequence[int]) -> Source:
     """The same pictures from the first `count` of their codes, for each count."""
     order = permutation(len(x), 0)
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
         codes = model.encode(to_float(x[order[first:last]]))
-        return (to_uint8(model.decode(codes[:, :count])) for count in counts)
+        return (stored(model.decode(codes[:, :count])) for count in counts)
 
     facts = {"data": storage.digest({"x": x}), "model": model.hash, "codes": list(counts)}
     return Source(label, facts, len(x), len(counts), chunk)
 
 
-def samples(label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int) -> Source:
+def samples(label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0) -> Source:
     """Samples drawn once at full length and decoded from every prefix asked for: by law 2 these are the shorter samples.
 
     Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that no more than a chunk is ever in memory.
     """
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
-        codes = model.sample(last - first, seed=derive(seed, "evaluation", first // CHUNK)).codes
-        return (to_uint8(model.decode(codes[:, :count])) for count in counts)
+        drawn = model.sample(last - first, seed=derive(seed, "evaluation", first // CHUNK), temperature=temperature)
+        return (stored(model.decode(drawn.codes[:, :count])) for count in counts)
 
-    facts = {"model": model.hash, "codes": list(counts), "count": count, "seed": seed, "chunk": CHUNK}
+    facts: dict[str, Any] = {"model": model.hash, "codes": list(counts), "count": count, "seed": seed, "chunk": CHUNK}
+    facts |= {} if temperature == 1 else {"temperature": temperature}
     return Source(label, facts, count, len(counts), chunk)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from anytime.data.loader import to_float
 from anytime.data.pictures import labelled_rows, png_bytes
+from anytime.evaluation.assessment import Settings
 from anytime.evaluation.classifier import SURE
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png, table
 from anytime.evaluation.neighbours import NEAREST
@@ -22,6 +24,8 @@ from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.order import alarms
 
+Table = tuple[list[str], list[list[str]]]
+"""Head and body."""
 PLACES = ("nearest", "second nearest", "third nearest")
 SHOWN = 16  # pictures in a row of a grid
 WORSE = 1.0  # points of FID that the longest samples may be worse than shorter ones
@@ -41,13 +45,12 @@ def distance_name(rows: Sequence[Row]) -> str:
     return "fid" if any("fid" in row for row in rows) else "frechet_random"
 
 
-def grids(
-    model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], fractions: Sequence[float], seed: int
-) -> dict[str, bytes]:
+def grids(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], settings: Settings) -> dict[str, bytes]:
     """PNG files: samples, and reconstructions of x, a row for each fraction of the codes."""
-    counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
+    counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
     pixels = to_float(x[:SHOWN])
-    drawn, known = model.sample(SHOWN, seed=seed).codes, model.encode(pixels)
+    drawn = model.sample(SHOWN, seed=settings.seed, temperature=settings.temperature).codes
+    known = model.encode(pixels)
     labels = [f"{count} of {model.length} codes" for count in counts]
     rows = [[model.decode(codes[:, :count]).cpu() for count in counts] for codes in (drawn, known)]
     sheets = {
@@ -59,8 +62,8 @@ def grids(
 
 def copies(model: AnytimeModel, train: UInt8[Tensor, "n channel height width"], rows: Sequence[Row]) -> dict[str, bytes]:
     """A PNG file: samples, and below each the training pictures that look most like it."""
-    (row,) = _of(rows, "neighbours")
-    x = model.sample(row["samples"], seed=row["seed"]).data[:SHOWN].cpu()
+    (row,) = of_series(rows, "neighbours")
+    x = model.sample(row["samples"], seed=row["seed"], temperature=row["temperature"]).data[:SHOWN].cpu()
     index = torch.tensor(row["nearest"])[:SHOWN]
     below = [(name, to_float(train[index[:, place]])) for place, name in zip(range(index.shape[1]), PLACES, strict=False)]
     return {"neighbours": png_bytes(labelled_rows([("samples", x), *below]))}
@@ -70,35 +73,35 @@ def curves(rows: Sequence[Row]) -> dict[str, bytes]:
     """PNG files by name; none without matplotlib."""
     if not can_plot():
         return {}
-    drawings = {"quality": _quality, "error": _error, "bits": _bits, "speed": _speed}
+    drawings = {"quality": _quality, "error": _error, "bits": draw_bits, "speed": _speed}
     return {name: plot_png(draw(rows)) for name, draw in drawings.items()}
 
 
-def _figure(columns: int) -> tuple[Any, list[Any]]:
+def figure_of(columns: int) -> tuple[Any, list[Any]]:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-def _of(rows: Sequence[Row], series: str) -> list[Row]:
+def of_series(rows: Sequence[Row], series: str) -> list[Row]:
     return [row for row in rows if row["series"] == series]
 
 
 def _quality(rows: Sequence[Row]) -> Any:
-    figure, (distances, kids, covers) = _figure(3)
+    figure, (distances, kids, covers) = figure_of(3)
     name, suffix = distance_name(rows), "" if distance_name(rows) == "fid" else "_random"
     for series in ("samples", "reconstructions"):
-        own = _of(rows, series)
+        own = of_series(rows, series)
         fractions = [row["fraction"] for row in own]
         distances.plot(fractions, [row[name] for row in own], marker="o", label=series)
         spread = [row[f"kid_sd{suffix}"] for row in own]
         kids.errorbar(fractions, [row[f"kid{suffix}"] for row in own], spread, marker="o", capsize=3, label=series)
-    for row in _of(rows, "held-out data"):
+    for row in of_series(rows, "held-out data"):
         distances.axhline(row[name], linestyle="--", color="grey")
         kids.axhline(row[f"kid{suffix}"], linestyle="--", color="grey")
     for part in ("precision", "recall"):
-        own = _of(rows, "samples")
+        own = of_series(rows, "samples")
         covers.plot([row["fraction"] for row in own], [row[part + suffix] for row in own], marker="o", label=part)
     distances.set(xlabel="share of the codes", ylabel="FID" if name == "fid" else name, ylim=(0, None))
     kids.set(xlabel="share of the codes", ylabel=f"KID{suffix.replace('_', ', ')}")
@@ -109,8 +112,8 @@ def _quality(rows: Sequence[Row]) -> Any:
 
 
 def _error(rows: Sequence[Row]) -> Any:
-    figure, (errors, drops) = _figure(2)
-    own = _of(rows, "error")
+    figure, (errors, drops) = figure_of(2)
+    own = of_series(rows, "error")
     errors.plot([row["codes"] for row in own], [row["error"] for row in own], marker=".")
     drops.bar([row["codes"] for row in own[1:]], [row["gain"] for row in own[1:]])
     errors.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
@@ -118,18 +121,18 @@ def _error(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _bits(rows: Sequence[Row]) -> Any:
-    figure, (axes,) = _figure(1)
-    own = _of(rows, "bits")
+def draw_bits(rows: Sequence[Row]) -> Any:
+    figure, (axes,) = figure_of(1)
+    own = of_series(rows, "bits")
     axes.plot([row["position"] for row in own], [row["bits"] for row in own], marker=".")
-    axes.axhline(math.log2(_of(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
+    axes.axhline(math.log2(of_series(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
     axes.set(xlabel="position", ylabel="bits", ylim=(0, None))
     return figure
 
 
 def _speed(rows: Sequence[Row]) -> Any:
-    figure, (rates, shares) = _figure(2)
-    own = _of(rows, "speed")
+    figure, (rates, shares) = figure_of(2)
+    own = of_series(rows, "speed")
     counts = [row["codes"] for row in own]
     rates.plot(counts, [row["samples_per_second"] for row in own], marker="o")
     shares.plot(counts, [row["decode_share"] for row in own], marker="o")
@@ -138,7 +141,7 @@ def _speed(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def lines(rows: Sequence[Row]) -> Table:
     """The main table, head and body: a line for each fraction."""
     name = distance_name(rows)
     suffix = "" if name == "fid" else "_random"
@@ -155,14 +158,16 @@ def lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             f"{back[name]:.2f}",
             f"{speed['samples_per_second']:.1f}",
         ]
-        for row, back, speed in zip(_of(rows, "samples"), _of(rows, "reconstructions"), _of(rows, "speed"), strict=True)
+        for row, back, speed in zip(
+            of_series(rows, "samples"), of_series(rows, "reconstructions"), of_series(rows, "speed"), strict=True
+        )
     ]
     return head, body
 
 
-def recognised(rows: Sequence[Row]) -> list[tuple[list[str], list[list[str]]]]:
+def recognised(rows: Sequence[Row]) -> list[Table]:
     """A second table where a classifier was asked: samples by fraction, real pictures last. None where it was not."""
-    asked = [*_of(rows, "recognised"), *_of(rows, "recognised data")]
+    asked = [*of_series(rows, "recognised"), *of_series(rows, "recognised data")]
     if not asked:
         return []
     head = ["fraction", "codes", "recognised", "rarest class", "commonest", "precision", "recall", "frechet_classifier"]
@@ -188,21 +193,21 @@ def _judge(rows: Sequence[Row]) -> list[str]:
         f"Recognised: above {SURE} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out pictures "
         f"right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) on its "
         f"features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
-        for row, own in zip(_of(rows, "classifier"), _of(rows, "recognised"), strict=False)
+        for row, own in zip(of_series(rows, "classifier"), of_series(rows, "recognised"), strict=False)
     ]
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
-    (data,), (codes,), sampled = _of(rows, "held-out data"), _of(rows, "codes"), _of(rows, "samples")
-    (near,) = _of(rows, "neighbours")
-    errors, entropy = [row["error"] for row in _of(rows, "error")], [row["entropy"] for row in _of(rows, "bits")]
-    first = sampled[0]
+    (data,), (codes,), sampled = of_series(rows, "held-out data"), of_series(rows, "codes"), of_series(rows, "samples")
+    (near,), first = of_series(rows, "neighbours"), sampled[0]
+    errors, entropy = [row["error"] for row in of_series(rows, "error")], [row["entropy"] for row in of_series(rows, "bits")]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
-        f"{first['samples']:,} samples (seed {first['seed']}) against {first['reference']:,} training pictures, "
-        f"network {first['network']}; precision and recall from {first['kept']:,} features.",
+        f"{first['samples']:,} samples (seed {first['seed']}, temperature {first['temperature']:g}) against "
+        f"{first['reference']:,} training pictures, network {first['network']}; "
+        f"precision and recall from {first['kept']:,} features.",
         f"{data['samples']:,} held-out pictures themselves: {name} {data[name]:.2f}.",
         f"{codes['bits_per_code']:.3f} bits a held-out code, {codes['bits']:.1f} an example; "
         f"{codes['used']} of {codes['codebook_size']} codebook entries used, perplexity {codes['perplexity']:.0f}.",
@@ -225,17 +230,28 @@ def _worse(sampled: Sequence[Row], name: str) -> list[str]:
     ]
 
 
-def report(title: str, rows: Sequence[Row], pictures: Mapping[str, bytes], facts: Mapping[str, str]) -> str:
-    """The HTML file: table, grids, curves, how it was made."""
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown of an evaluation."""
+
+    tables: Sequence[Table]
+    notes: list[str]
+    pictures: Mapping[str, bytes]  # PNG files by name
+    captions: Mapping[str, str]
+    players: str = ""  # of sounds, as HTML
+
+
+def report(title: str, view: View, facts: Mapping[str, str]) -> str:
+    """The HTML file: tables, sounds, grids, curves, how it was made."""
     missing = [] if can_plot() else ["<p>Curves need matplotlib (the extra <code>plots</code>).</p>"]
     return document(
         title,
         [
-            table(*lines(rows)),
-            *(table(head, body) for head, body in recognised(rows)),
-            *(f"<p>{html.escape(note)}</p>" for note in notes(rows)),
+            *(table(head, body) for head, body in view.tables),
+            *(f"<p>{html.escape(note)}</p>" for note in view.notes),
+            view.players,
             *missing,
-            *(picture("png", content, CAPTIONS[name]) for name, content in pictures.items()),
+            *(picture("png", content, view.captions[name]) for name, content in view.pictures.items()),
             "<h2>How it was made</h2>",
             facts_table(facts),
         ],

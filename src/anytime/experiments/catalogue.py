@@ -25,6 +25,8 @@ class Experiment:
     """Whether --samples makes sense."""
     scale: Literal["short", "full"] = "full"
     """What --scale is by default."""
+    sound: bool = False
+    """Whether it is about sounds rather than pictures."""
 
     @property
     def module(self) -> str:
@@ -42,6 +44,8 @@ class Experiment:
 
 
 PAIR = ("ordered", "unordered")
+BEST = ("best", "best-unordered")
+"""The same pair by our own recipe."""
 _ALL = (
     Experiment(
         name="theorem",
@@ -96,6 +100,15 @@ _ALL = (
         runs=PAIR,
         several=True,
         counts=True,
+    ),
+    Experiment(
+        name="audio",
+        figure="Appendix B",
+        decides="sounds by code length: ordered ahead, low notes first, digits recognised, soon",
+        datasets=("audiomnist", "vctk"),
+        runs=(*PAIR, *BEST),
+        counts=True,
+        sound=True,
     ),
     Experiment(
         name="vae",

@@ -33,7 +33,7 @@ def steps_to_do(run: Plan, dataset: Dataset, planned: Collection[str]) -> dict[s
     done = {line["stage"]: line["epoch"] for line in log.read(Paths(run.folder).metrics)}
     shared = _shared(run, planned)
     todo = {
-        name: (stage.epochs - done.get(name, 0)) * max(1, examples // stage.batch)
+        name: (stage.epochs - done.get(name, 0)) * max(1, examples * getattr(stage, "views", 1) // stage.batch)
         for name, stage in stages(run.config).items()
         if name not in shared
     }

@@ -13,7 +13,7 @@ from anytime.training.variants import PriorKind
 class Kind:
     """The recipe, and what is changed in it."""
 
-    recipe: Literal["paper", "original", "vae", "pixels", "pca"] = "paper"
+    recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] = "paper"
     truncation: str | None = None
     layout: Layout | None = None
     prior: PriorKind | None = None
@@ -23,6 +23,8 @@ class Kind:
     """Training pictures, where not all of them."""
     share: str | None = None
     """The kind whose first stages are taken over."""
+    called: str | None = None
+    """In the names of runs, behind the recipe's, where it is not the kind's own name."""
 
     @property
     def codes(self) -> bool:
@@ -57,6 +59,8 @@ KINDS = {
     "unordered": Kind(truncation="full", share="ordered"),
     "spatial": Kind(layout="spatial"),
     "original": Kind(recipe="original"),
+    "best": Kind(recipe="best", called="ordered"),
+    "best-unordered": Kind(recipe="best", truncation="full", share="best", called="unordered"),
     "lstm": Kind(prior="lstm", share="ordered"),
     "pixelcnn": Kind(prior="pixelcnn", share="ordered"),
     "geometric-0.03": Kind(truncation="geometric:0.03", share="ordered"),

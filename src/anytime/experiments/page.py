@@ -58,6 +58,7 @@ TABLES = {
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."
     ),
     "samples": Table("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
+    "audio": Table("fraction", "log_mel", 3, "Log-mel distance of held-out reconstructions, in nats, by share of the codes."),
     "vae": Table("fraction", "error", 5, f"{ERRORS} From the mean code."),
     "priors": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
     "truncation": Table("fraction", "fid", 2, "FID by share of the codes and law of truncation, a number for each seed."),

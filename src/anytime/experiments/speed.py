@@ -22,7 +22,8 @@ from anytime.experiments.workbench import Setting, Workbench
 from anytime.model import AnytimeModel, load
 from anytime.priors.pixelspace import PixelSpace, PixelSpaceConfig
 from anytime.sampling.budget import code_count
-from anytime.training.folder import Paths, environment, taken_over, what
+from anytime.training.folder import Paths, environment, now_called, taken_over, what
+from anytime.training.recipes import RunConfig
 from anytime.training.run import used
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -39,16 +40,24 @@ def compute(bench: Workbench) -> Results:
     """Times of the anytime model with every engine that suits the device, of the original VQ-VAE and of the pixel model."""
     s, rows = bench.setting, list[Row]()
     told = environment(s.device)
-    networks = [what(bench.plan(kind, s.seed).config)["model"] for kind in ("ordered", "original")]
+    configs = [bench.plan(kind, s.seed).codes for kind in ("ordered", "original")]
+    networks = [what(config)["model"] for config in configs]
     facts = {"hardware": told["hardware"], "torch": told["torch"], "networks": networks, "batch": _batch(s)}
+    measured = partial(bench.of_data, facts=facts, update=partial(updated, configs))
     graphs = s.device.type == "cuda" and importlib.util.find_spec("triton") is not None
     engines = [EAGER, "cuda"] if graphs else [EAGER]
     for engine in engines:
         name = f"anytime, {engine}"
-        rows += bench.of_data(name, facts, partial(model_rows, bench, name, "ordered", engine, FRACTIONS))
-    rows += bench.of_data("original", facts, partial(model_rows, bench, "original VQ-VAE", "original", EAGER, (1.0,)))
-    rows += bench.of_data("pixels", facts, partial(pixel_rows, s))
+        rows += measured(name, measure=partial(model_rows, bench, name, "ordered", engine, FRACTIONS))
+    rows += measured("original", measure=partial(model_rows, bench, "original VQ-VAE", "original", EAGER, (1.0,)))
+    rows += measured("pixels", measure=partial(pixel_rows, s))
     return bench.results(rows, decide(rows), ["nothing is trained"])
+
+
+def updated(configs: Sequence[RunConfig], facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of an older version: keys that its networks' configs had not have their defaults."""
+    known = zip(facts.get("networks", []), configs, strict=False)
+    return {**facts, "networks": [now_called({**what(config), "model": model}, config)["model"] for model, config in known]}
 
 
 def _batch(setting: Setting) -> int:

@@ -21,7 +21,7 @@ from anytime.training.pause import Pause
 from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig, Scale, recipe, scaled, with_layout, with_truncation
 from anytime.training.run import train, train_plan, used
 from anytime.training.settings import computed_on
-from anytime.training.stages import AutoencoderStage, PriorStage, VAEStage
+from anytime.training.stages import AutoencoderStage, PriorStage, TuneStage, VAEStage
 from anytime.training.vae_run import VAEPlan, VAERunConfig, vae
 from anytime.training.variants import with_length, with_prior
 
@@ -53,9 +53,9 @@ class Plan:
         return self.config
 
 
-def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage]:
+def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | TuneStage]:
     """The stages of a run by name, in their order."""
-    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior")}
+    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior", "tune")}
     return {name: stage for name, stage in named.items() if stage is not None}
 
 
@@ -86,11 +86,12 @@ def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
 
 def _name(kind: str, dataset: str, scale: Scale, seed: int) -> str:
     """
-    >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1)
-    ('cifar10-paper-short-ordered-0', 'celeba-original-full-1')
+    >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1), _name("best", "vctk", "full", 0)
+    ('cifar10-paper-short-ordered-0', 'celeba-original-full-1', 'vctk-best-full-ordered-0')
     """
-    recipe = KINDS[kind].recipe
-    return "-".join([dataset, recipe, scale, *([] if kind == recipe else [kind]), str(seed)])
+    told = KINDS[kind]
+    called = kind if told.called is None else told.called
+    return "-".join([dataset, told.recipe, scale, *([] if called == told.recipe else [called]), str(seed)])
 
 
 def _config(told: Kind, dataset: Dataset, scale: Scale) -> AnyConfig:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int16, UInt8
 from torch import Tensor
 
 from anytime import __version__, storage
@@ -152,9 +152,11 @@ class Workbench:
         rows, self.trainings[name] = self._piece(piece_name(kind, seed, part), facts, work, alike, _updating(run))
         return rows
 
-    def of_data(self, name: str, facts: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
-        """What `measure` finds out without a run."""
-        return self._piece(name, facts, lambda: (measure(), {}))[0]
+    def of_data(
+        self, name: str, facts: Mapping[str, Any], measure: Callable[[], list[Row]], update: Update = dict
+    ) -> list[Row]:
+        """What `measure` finds out without a run; `update` puts facts of an older version into today's words."""
+        return self._piece(name, facts, lambda: (measure(), {}), update=update)[0]
 
     def _piece(
         self,
@@ -208,7 +210,7 @@ class Workbench:
             **together(self.environments or [environment(s.device)]),
             "scale": s.scale,
             "data": s.dataset.source,
-            "held_out": f"{len(s.dataset.held_out):,} {part} pictures",
+            "held_out": f"{len(s.dataset.held_out):,} {part} {'crops' if s.dataset.is_sound else 'pictures'}",
             "training": self.trainings,
         }
         return Results(self.experiment, s.dataset.name, s.command, facts, self._schedule(notes), rows, verdicts)
@@ -226,15 +228,16 @@ class Workbench:
             published = PUBLISHED.get(s.dataset.name, 0)
             fewer = f" of {published:,} published" if examples < published else ""
             seeds = ("seeds " if len(s.seeds) > 1 else "seed ") + ", ".join(map(str, s.seeds))
-            parts += [f"{examples:,} training pictures{fewer}", seeds]
+            parts += [f"{examples:,} training {'recordings' if s.dataset.is_sound else 'pictures'}{fewer}", seeds]
         return "; ".join([f"scale {s.scale}", *parts, *notes])
 
 
 def _papers(run: Plan) -> str:
-    """The paper's epochs beside a run's."""
+    """The epochs of the paper, or of our own recipe, beside a run's."""
     if isinstance(run.config, DensityRunConfig):
         return f"the paper states none; its prior's: {run.full_epochs}"
-    return "as the paper's" if run.epochs == run.full_epochs else f"the paper's: {run.full_epochs}"
+    whose = "our recipe's" if run.config.recipe == "best" else "the paper's"
+    return f"as {whose}" if run.epochs == run.full_epochs else f"{whose}: {run.full_epochs}"
 
 
 def piece_name(kind: str, seed: int, part: str = "") -> str:
@@ -266,6 +269,6 @@ def together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in found.items()}
 
 
-def digest(x: UInt8[Tensor, "n ..."]) -> str:
-    """Names pictures, for the facts that a piece depends on."""
+def digest(x: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."]) -> str:
+    """Names pictures or sounds, for the facts that a piece depends on."""
     return storage.digest({"x": x})

@@ -11,7 +11,7 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import randomness
-from anytime.data.loader import views
+from anytime.data.loader import Loader, to_float, views
 from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel, load
 from anytime.training import judges, order, samples
@@ -19,6 +19,8 @@ from anytime.training.adversarial import Change, Examples, TuneTask
 from anytime.training.recipes import RunConfig
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
+FIRST = 64
+"""Examples whose latents a codebook may begin with."""
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -61,6 +63,15 @@ class CodesPlan:
         self.train, self.validation = train, validation
         self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
         self.model = AnytimeModel(config.model).to(device)
+        if config.model.autoencoder.quantizer.start == "latents":
+            self._begin()
+
+    @torch.no_grad()
+    def _begin(self) -> None:
+        """Put the codebook onto latents of a few examples, which are the same on every rank."""
+        autoencoder, seed = self.model.autoencoder.eval(), randomness.derive(self.config.seed, "codebook")
+        x = Loader(self.train, FIRST, seed).batch_at(0).to(self.device)
+        autoencoder.quantizer.begin(autoencoder.latents(to_float(x)), seed)
 
     @property
     def shared(self) -> nn.Module:

@@ -21,6 +21,8 @@ Recipe = Literal["paper", "best", "original"]
 Scale = Literal["smoke", "short", "full"]
 Shape = tuple[int, ...]
 SMOKE_EXAMPLES = 256
+RELATIVE = 100.0
+"""Weight that makes the squared error of sounds a share of their energy: 1 / RMS², which is 0.1² (`data.waves.LEVEL`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,8 @@ def paper_sound(name: str, shape: Shape) -> RunConfig:
     """The paper's recipe for sound (Appendices B and E.1): 20 + 20 epochs at 2e-4, batch 8; the prior as for pictures.
 
     Five convolutions, 25 wide and of stride 4, and WaveGAN's widths. The paper leaves the codes open: 128 of 512 here, 1,152
-    bits for 0.96 s, so that a sixteenth is 8 codes.
+    bits for 0.96 s, so that a sixteenth is 8 codes. The error counts as a share of the sounds' energy: as it is, it is so small
+    that the quantizer's terms would win, and latents and codebook shrink to nothing together.
     """
     channels, time = shape
     if time % 4**5:
@@ -111,7 +114,7 @@ def paper_sound(name: str, shape: Shape) -> RunConfig:
         shape=(channels, time),
         length=128,
         dim=time // 4**5,
-        quantizer=QuantizerConfig(codebook_size=512),
+        quantizer=QuantizerConfig(codebook_size=512, start="latents"),
         widths=(64, 128, 256, 512),
         kernels=(25,) * 5,
         strides=(4,) * 5,
@@ -120,8 +123,8 @@ def paper_sound(name: str, shape: Shape) -> RunConfig:
         recipe="paper",
         scale="full",
         model=_model(name, autoencoder),
-        pretrain=replace(PRETRAIN, epochs=20, rate=2e-4, batch=8),
-        ordered=replace(ORDERED, epochs=20, rate=2e-4, batch=8),
+        pretrain=replace(PRETRAIN, epochs=20, rate=2e-4, batch=8, error=RELATIVE),
+        ordered=replace(ORDERED, epochs=20, rate=2e-4, batch=8, error=RELATIVE),
     )
 
 
@@ -182,14 +185,14 @@ def best_sound(name: str, shape: Shape) -> RunConfig:
     autoencoder = replace(
         old,
         network="residual-audio",
-        quantizer=replace(old.quantizer, commitment=0.25, codebook="ema", restart=True),
+        quantizer=replace(old.quantizer, commitment=0.25, codebook="ema", decay=0.97, restart=True),
         widths=(48, 96, 192, 384, 512),
         kernels=(25, 8, 8, 8, 8, 3),
         strides=(4, 4, 4, 4, 4, 1),
         blocks=3,
     )
     stage = AutoencoderStage(
-        epochs=20, truncation=Full(), batch=64, rate=5e-4, schedule="cosine", padding="silence", error=100.0, spectral=1.0,
+        epochs=20, truncation=Full(), batch=64, rate=5e-4, schedule="cosine", padding="silence", error=RELATIVE, spectral=1.0,
         speed=0.1,
     )  # fmt: skip
     prior = TransformerConfig(length=old.length, codebook_size=old.quantizer.codebook_size, dropout=0.2)
@@ -200,7 +203,7 @@ def best_sound(name: str, shape: Shape) -> RunConfig:
         pretrain=stage,
         ordered=replace(stage, epochs=40, truncation=Mixture(full=0.25)),
         tune=TuneStage(
-            epochs=6, truncation=Mixture(full=0.25), padding="silence", error=100.0, spectral=1.0, views=2, speed=0.1
+            epochs=6, truncation=Mixture(full=0.25), padding="silence", error=RELATIVE, spectral=1.0, views=2, speed=0.1
         ),
         prior=replace(PRIOR, epochs=8, rate=1e-3, views=8, speed=0.1),
     )
@@ -296,12 +299,17 @@ def _smoke(config: RunConfig) -> RunConfig:
         model=replace(old, autoencoder=autoencoder, prior=_smoke_prior(old.prior, autoencoder)),
         pretrain=replace(config.pretrain, epochs=2, batch=32),
         ordered=replace(config.ordered, epochs=2, batch=32),
-        tune=None if config.tune is None else replace(config.tune, epochs=2, batch=32, width=4, drawn=8, bank=64),
+        tune=None if config.tune is None else _smoke_tune(config.tune, sound),
         prior=replace(config.prior, epochs=2, batch=32, views=min(2, config.prior.views)),
         examples=64 if sound else SMOKE_EXAMPLES,
         checkpoint_seconds=0.0,
         sample_grids=1,
     )
+
+
+def _smoke_tune(stage: TuneStage, sound: bool) -> TuneStage:
+    views = 1 if sound else stage.views
+    return replace(stage, epochs=2, batch=32, views=views, width=2, drawn=min(8, stage.drawn), bank=64)
 
 
 def _smoke_prior(prior: PriorConfig, autoencoder: AutoencoderConfig) -> PriorConfig:

@@ -10,9 +10,11 @@ from torch import nn
 
 from anytime.autoencoders.losses import vq_losses
 from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.residual_audio import ResidualBlock
+from anytime.autoencoders.truncation import Full
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.errors import UserError
-from anytime.training.recipes import paper
+from anytime.training.recipes import paper, recipe, with_truncation
 
 SMALL = AutoencoderConfig(
     network="audio",
@@ -93,3 +95,52 @@ def test_padding_changes_no_term_of_the_loss_and_gets_no_gradient(reduction: str
     assert (gradient[1] != 0).any()
     whole = vq_losses(x, x_hat, quantized, keep, reduction)  # type: ignore[arg-type]
     assert torch.equal(whole.total[1], vq_losses(x, x_hat, quantized, keep, reduction, mask).total[1])  # type: ignore[arg-type]
+
+
+RESIDUAL = replace(
+    SMALL, network="residual-audio", widths=(3, 4, 5, 6, 7), kernels=(25, 8, 8, 8, 8, 3), strides=(4,) * 5 + (1,), blocks=2
+)
+
+
+def test_residual_networks_go_there_and_back() -> None:
+    torch.manual_seed(0)
+    network = VQVAE(RESIDUAL)
+    x = torch.rand(2, 1, 1024) * 2 - 1
+    assert network.latents(x).shape == (2, 16, 1)
+    assert network(x, torch.tensor([3, 16])).x.shape == x.shape
+    assert not any(isinstance(layer, nn.Linear) for layer in network.modules())
+    latents = torch.randn(1, 16, 1, requires_grad=True)
+    for place in (0, 512, 1023):
+        [gradient] = torch.autograd.grad(network.decode_latents(latents)[0, 0, place], latents)
+        assert (gradient != 0).all()
+
+
+def test_residual_blocks_begin_as_nothing_and_learn() -> None:
+    torch.manual_seed(0)
+    network, plain = VQVAE(RESIDUAL), VQVAE(replace(RESIDUAL, blocks=0))
+    layers = [layer for layer in network.decoder if not isinstance(layer, ResidualBlock)]
+    x = torch.rand(2, 1, 1024)
+    plain.load_state_dict(
+        {
+            **{f"decoder.{i}.{name}": value for i, layer in enumerate(layers) for name, value in layer.state_dict().items()},
+            **{name: value for name, value in plain.state_dict().items() if not name.startswith("decoder")},
+        }
+    )
+    latents = torch.randn(2, 16, 1)
+    assert torch.equal(network.decode_latents(latents), plain.decode_latents(latents))
+    (network.decode_latents(latents) - x).square().mean().backward()
+    block = next(layer for layer in network.decoder if isinstance(layer, ResidualBlock))
+    assert block.block[-1].weight.grad.abs().sum() > 0
+
+
+def test_our_recipe_has_the_papers_code_budget() -> None:
+    ours, papers = (recipe("audiomnist", which, (1, 15_360)) for which in ("best", "paper"))  # type: ignore[arg-type]
+    for name in ("length", "dim", "shape", "layout"):
+        assert getattr(ours.model.autoencoder, name) == getattr(papers.model.autoencoder, name)
+    assert ours.model.autoencoder.quantizer.codebook_size == papers.model.autoencoder.quantizer.codebook_size
+    assert (papers.tune, papers.prior.views, papers.ordered.spectral) == (None, 1, 0)
+    assert ours.tune is not None and ours.ordered.spectral > 0
+    unordered = with_truncation(ours, Full())
+    assert unordered.tune is not None
+    assert unordered.ordered.truncation == unordered.tune.truncation == Full()
+    assert unordered.pretrain == ours.pretrain, "which they share"

@@ -225,6 +225,25 @@ def test_the_codebook_starts_uniform_in_one_over_its_size() -> None:
     assert start.var().item() == pytest.approx(1 / 3, rel=0.05)
 
 
+@pytest.mark.parametrize("codebook", ["gradient", "ema"])
+def test_a_codebook_may_begin_with_latents(codebook: str) -> None:
+    quantizer = Quantizer(QuantizerConfig(codebook_size=20, start="latents", codebook=codebook), 3)  # type: ignore[arg-type]
+    latents = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0))
+    quantizer.begin(latents, seed=1)
+    rows = {tuple(row) for row in latents.flatten(0, 1).tolist()}
+    entries = {tuple(row) for row in quantizer.codebook.tolist()}
+    assert len(entries) == 20 and entries <= rows
+    before = quantizer.codebook.clone()
+    quantizer.begin(latents, seed=1)
+    assert torch.equal(quantizer.codebook, before)
+    quantizer.begin(latents, seed=2)
+    assert not torch.equal(quantizer.codebook, before)
+    if codebook == "ema":
+        assert torch.equal(quantizer.mean_sum, quantizer.codebook)
+    quantizer.begin(latents[:1, :5], seed=0)
+    assert len(quantizer.codebook.unique(dim=0)) == 5, "fewer latents than entries are taken in turn"
+
+
 def test_codebook_use_counts_entries_and_perplexity() -> None:
     use = codebook_use(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0]))
     assert (use.used, use.dead) == (4, 1)

@@ -109,7 +109,9 @@ def test_mistakes(sound: Path, model: Path, refused: Refused, tmp_path: Path) ->
     assert "x.png is not a readable sound" in refused("reconstruct", sound, "x.png")
     assert "text.wav is not a readable picture" in refused("reconstruct", model, "text.wav")
     assert "none.wav cannot be read" in refused("reconstruct", sound, "none.wav")
-    assert "makes sound" in refused("evaluate", sound)
+    assert "--inception is for pictures" in refused("evaluate", sound, "--inception", "x.pt")
+    assert "--classifier is for pictures" in refused("evaluate", sound, "--classifier")
+    assert "--temperature must be above 0" in refused("evaluate", sound, "--temperature", 0)
     for verb in (("sample", sound), ("reconstruct", sound, "in.wav")):
         assert "a table, which is made of models of pictures only" in refused(*verb, "--quality", 0.9)
     assert "pass the folder with --data" in refused("train", "vctk")

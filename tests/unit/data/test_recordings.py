@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from anytime.data.loader import Loader, mask_of, to_float
+from anytime.data.loader import Loader, mask_of, to_float, views
 from anytime.data.recordings import ABSENT, LONGEST, Recordings, present, stretches
 
 LENGTHS = [5, 8, 30, 17]
@@ -65,3 +65,56 @@ def test_an_hour_counts_as_many_recordings() -> None:
     assert int(whole.lengths.max()) <= LONGEST
     assert int(whole.lengths.sum()) == hour
     assert whole.starts[1:].tolist() == (whole.starts + whole.lengths)[:-1].tolist()
+
+
+def tone(length: int = 4000, crop: int = 1000) -> Recordings:
+    """One recording, a fortieth of a turn a sample."""
+    wave = 10_000 * torch.sin(2 * torch.pi * torch.arange(length) / 40)
+    return stretches(wave.round().to(torch.int16), [length], ["a"], crop=crop)
+
+
+def turns(x: torch.Tensor) -> float:
+    """Turns in a thousand samples."""
+    return float(torch.fft.rfft(x.float()).abs().argmax())
+
+
+def test_another_speed_is_another_pitch_and_length() -> None:
+    whole, row = tone(), torch.tensor([0])
+    assert turns(whole.crops(row, torch.tensor([0.3]))[0, 0]) == 25
+    for speed, pitch in ((0.8, 20), (1.2, 30)):
+        assert turns(whole.crops(row, torch.tensor([0.3]), torch.tensor([speed]))[0, 0]) == pitch
+    same = whole.crops(row, torch.tensor([0.3]), torch.tensor([1.0]))
+    assert torch.equal(same, whole.crops(row, torch.tensor([0.3])))
+    short = tone(600)
+    for speed, present_samples in ((0.8, 750), (1.0, 600), (1.5, 400)):
+        found = int((short.crops(row, torch.tensor([0.5]), torch.tensor([speed])) != ABSENT).sum())
+        assert abs(found - present_samples) <= 1, "a speed is no round number"
+    exact = 10_000 * torch.sin(2 * torch.pi * 1.1 * torch.arange(400) / 40)
+    assert (short.crops(row, torch.tensor([0.5]), torch.tensor([1.1]))[0, 0, :400] - exact).abs().max() < 60
+
+
+def test_tiles_at_other_places_and_speeds() -> None:
+    whole = tone(2500)
+    assert len(whole.tiles()) == 2
+    assert len(whole.tiles(speed=torch.tensor([0.8]))) == 3
+    assert len(whole.tiles(speed=torch.tensor([1.3]))) == 1
+    moved = whole.tiles(place=torch.tensor([0.5]))
+    assert torch.equal(moved[0, 0, :-250], whole.tiles()[0, 0, 250:])
+    assert whole.tile_rows().tolist() == [0, 0]
+    assert recordings().tile_rows().tolist() == [0, 1, 2, 2, 2, 3, 3]
+    assert recordings().first_crops()[:, 0, 0].tolist() == [0, 5, 13, 43]
+
+
+def test_views_differ_but_for_the_first() -> None:
+    whole = tone(2500)
+    assert torch.equal(views(whole, 3, 0, 0.2), whole.tiles())
+    first, second, again = views(whole, 3, 1, 0.2), views(whole, 3, 2, 0.2), views(whole, 3, 1, 0.2)
+    assert torch.equal(first, again)
+    assert first.shape != second.shape or not torch.equal(first, second)
+
+
+def test_a_loader_plays_at_speeds_between_the_bounds() -> None:
+    whole = stretches(tone().samples.repeat(50), [4000] * 50, [str(i) for i in range(50)], crop=1000)
+    pitches = [turns(x[0]) for x in Loader(whole, 50, 0, speed=0.2).batch_at(0)]
+    assert 25 / 1.2 - 1 <= min(pitches) < 23 and 27 < max(pitches) <= 25 * 1.2 + 1
+    assert {turns(x[0]) for x in Loader(whole, 50, 0).batch_at(0)} == {25}

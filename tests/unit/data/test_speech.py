@@ -133,12 +133,14 @@ def test_the_kept_array_is_used_again_and_a_damaged_one_not(spoken: Path, cache:
 def test_digits_come_with_their_labels(spoken: Path, cache: Path) -> None:
     dataset = load("audiomnist", data=spoken, cache=cache)
     assert isinstance(dataset.train, Recordings) and dataset.labels is not None
-    parts = (dataset.train.tiles(), dataset.labels.train), (dataset.held_out, dataset.labels.held_out)
-    for x, labels in parts:  # a 3 was written as 300 Hz and a 7 as 700 Hz
+    assert dataset.test is not None
+    parts = (dataset.train.tiles(), dataset.labels.train), (dataset.validation, dataset.labels.validation)
+    for x, labels in (*parts, (dataset.test, dataset.labels.test)):  # a 3 was written as 300 Hz and a 7 as 700 Hz
         energy = torch.fft.rfft(x[:, 0, : CROP // 2].float()).abs().argmax(1) * 16_000 / (CROP // 2)
         assert (energy / 100).round().tolist() == labels.tolist()
     few = dataset.subset(10, 2)
-    assert few.labels is not None and [len(few.labels.train), len(few.labels.held_out)] == [10, 2]
+    assert few.labels is not None
+    assert [len(part) for part in (few.labels.train, few.labels.validation, few.labels.test)] == [10, 2, 2]
 
 
 def test_a_folder_of_sounds_without_speakers(tmp_path: Path, cache: Path) -> None:

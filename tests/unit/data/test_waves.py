@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from anytime.data.waves import LEVEL, PEAK, RATE, SCALE, measure, read_wave
+from anytime.data.waves import LEVEL, PEAK, RATE, SCALE, level_of, measure, read_blocks
 from anytime.errors import UserError
 
 
 def tone(rate: int, seconds: float = 0.5, frequency: float = 440.0) -> np.ndarray:
     return 0.3 * np.sin(2 * np.pi * frequency * np.arange(round(rate * seconds)) / rate)
+
+
+def read_wave(path: Path) -> tuple[np.ndarray, float]:
+    """A whole file at the common loudness, and the gain that brought it there."""
+    gain = level_of(path).gain
+    return np.concatenate(list(read_blocks(path, gain))), gain
 
 
 def loudest(samples: np.ndarray) -> float:

@@ -100,7 +100,7 @@ def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
     assert [line[:2] for line in body] == [["0.2", "2"], ["0.4", "3"], ["0.6", "5"], ["0.8", "6"], ["1", "8"]]
     assert all(len(line) == len(head) for line in body)
     text = " ".join(summary.notes(rows))
-    assert "80 samples (seed 2) against 160 training pictures, network random" in text
+    assert "80 samples (seed 2, temperature 1) against 160 training pictures, network random" in text
     assert "Warning, reconstructions: 40 samples are no more than the 64 features" in text
     assert "Warning, samples" not in text
 
@@ -156,6 +156,6 @@ def test_settings_that_make_no_sense(settings: dict[str, object], named: str) ->
 
 def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
     other = data.synthetic("cifar10", (3, 32, 32), 20)
-    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, those of cifar10 are 3 x 32 x 32"):
+    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, cifar10 has pictures of 3 x 32 x 32"):
         assess(tiny, other, RandomNetwork(torch.device("cpu")), Settings(samples=10), cache=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.recordings import ABSENT, CROP
 from anytime.data.spectrogram import as_pictures, log_mel, mel_bands, stft_distance
-from anytime.evaluation.audio import BANDS, band_energies, half_way, log_mel_distance, sound_rows
+from anytime.evaluation.audio import BANDS, band_errors, half_way, log_mel_distance, sound_rows
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
 from anytime.training.order import error_by_codes
@@ -52,14 +52,24 @@ def test_half_the_loudness_is_a_mel_distance_of_log_two_in_its_band() -> None:
     assert log_mel_distance(x, x / 2, torch.ones_like(x)) == pytest.approx(math.log(2), rel=1e-4)
 
 
-def test_band_energies_are_the_sum_of_squares_and_lie_where_the_tone_is() -> None:
+def test_errors_lie_in_the_band_where_the_tone_is_and_do_not_hear_its_phase() -> None:
     x = tones(200, 1000, 3000)
-    energies = band_energies(x)
-    assert torch.allclose(energies.sum(1), x.double().square().sum((1, 2)), rtol=1e-9)
+    everything, silence = torch.ones_like(x), torch.zeros_like(x)
+    energies = band_errors(x, silence, everything)
     assert (energies.argmax(1) == torch.arange(3)).all()
     assert (energies.diagonal() > 0.99 * energies.sum(1)).all()
-    odd = torch.randn(2, 1, 999)
-    assert torch.allclose(band_energies(odd).sum(1), odd.double().square().sum((1, 2)), rtol=1e-6)
+    assert torch.allclose(band_errors(x, x / 2, everything), energies / 4, rtol=1e-3)
+    later = x.roll(20, 2)  # a quarter of a turn at 200 Hz
+    assert (band_errors(x, later, everything).sum(1) < 0.02 * energies.sum(1)).all()
+    assert (x[:1] - later[:1]).square().sum() > x[:1].square().sum()
+
+
+def test_band_errors_leave_padding_out() -> None:
+    x, y = tones(300, 300), tones(310, 310)
+    mask = torch.ones_like(x)
+    mask[0, :, 9000:] = 0
+    loud = torch.where(mask.bool(), y, torch.ones_like(y))
+    assert torch.equal(band_errors(x, loud, mask), band_errors(x, y, mask))
 
 
 def test_mel_bands_cover_all_frequencies_in_order() -> None:
@@ -112,4 +122,4 @@ def test_silence_leaves_the_whole_of_every_band(model: AnytimeModel, monkeypatch
 def test_half_way() -> None:
     assert half_way([1.0, 0.5, 0.0]) == 1
     assert half_way([1.0, 1.0, 0.9, 0.1]) == 3
-    assert half_way([0.2, 0.2]) == 0
+    assert half_way([0.2, 0.2]) is None

@@ -29,6 +29,7 @@ def network() -> RandomNetwork:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "CHUNK", 10)
     monkeypatch.setattr(statistics, "KEPT", 25)
+    monkeypatch.setattr(statistics, "SIZE", RandomNetwork.WIDTHS[-1])
     monkeypatch.setattr(statistics, "SAVE_SECONDS", 0.0)
 
 

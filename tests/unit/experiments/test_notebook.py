@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 
 from anytime import data
 from anytime.errors import UserError
+from anytime.experiments import speed
 from anytime.experiments.notebook import Notebook, Piece
 from anytime.experiments.results import Row, Verdict
 from anytime.experiments.workbench import Setting, Workbench
 from anytime.training.folder import now_called, what
 from anytime.training.pause import Pause, Paused
-from anytime.training.recipes import RunConfig, paper, scaled
+from anytime.training.recipes import RunConfig, paper, recipe, scaled
 
 PIECE = Piece({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
 
@@ -112,3 +114,17 @@ def test_measurements_outlive_new_keys_of_a_config(tmp_path: Path) -> None:
     assert found(config)
     assert not found(replace(config, pretrain=replace(config.pretrain, mirrored=True)))
     assert notebook.find("ordered 0", {"run": what(config)}) is None
+    notebook.keep("ordered 0", Piece({"run": {"no": "config"}}, [], {}, {}))
+    assert not found(config)
+
+
+def test_times_outlive_new_keys_of_the_networks() -> None:
+    configs = [scaled(recipe("mnist", which, (1, 28, 28)), "smoke") for which in ("paper", "original")]
+    today = {"networks": [what(config)["model"] for config in configs], "batch": 10}
+    older = copy.deepcopy(today)
+    del older["networks"][0]["autoencoder"]["network"], older["networks"][1]["autoencoder"]["quantizer"]["start"]
+    assert older != today
+    assert speed.updated(configs, older) == today
+    older["networks"][0]["autoencoder"]["length"] = 15
+    assert speed.updated(configs, older) != today
+    assert speed.updated(configs, {"batch": 10}) == {"networks": [], "batch": 10}

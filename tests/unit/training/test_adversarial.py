@@ -1,3 +1,5 @@
+"""Tuning a decoder against a judge: who learns from what, and that codes keep their meaning."""
+
 from __future__ import annotations
 
 import copy
@@ -8,13 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from anytime import collective
-from anytime.autoencoders.truncation import Uniform
+from anytime.autoencoders.truncation import Full, Uniform
+from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.dataset import synthetic
+from anytime.data.tones import synthetic_sounds
+from anytime.errors import UserError
 from anytime.model import AnytimeModel
-from anytime.training import judges
-from anytime.training.adversarial import Examples, TuneTask, feature_distance, frozen_twin, hinge
+from anytime.training.adversarial import Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
 from anytime.training.averages import Follower
-from anytime.training.judges import PictureJudge, Verdict
+from anytime.training.judges import PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
+from anytime.training.recipes import recipe, scaled
+from anytime.training.samples import encoded
 from anytime.training.stages import TuneStage
 from anytime.training.step import Compute
 
@@ -22,44 +28,63 @@ STAGE = TuneStage(epochs=2, truncation=Uniform(), batch=16, swapped=0.0, width=4
 
 
 def task(tiny: AnytimeModel, stage: TuneStage = STAGE, seed: int = 3) -> TuneTask:
+    """With codes drawn at random."""
     data, autoencoder = synthetic("strokes", (1, 28, 28), count=64), copy.deepcopy(tiny.autoencoder)
     torch.manual_seed(0)
     judge = PictureJudge(stage.width, 1, 28)
     size, length = autoencoder.codebook_size, autoencoder.length
-    train, validation = (Examples(x, torch.randint(size, (len(x), length))) for x in (data.train, data.validation))
+    train, validation = (Examples(x, torch.randint(size, (len(x), length))) for x in (data.pictures, data.validation))
     bank = torch.randint(size, (50, length)) if stage.drawn else None
-    return TuneTask(stage, autoencoder, judge, judges.moved_pictures, train, validation, seed, bank)
+    return TuneTask(stage, autoencoder, judge, moved_pictures, train, validation, seed, bank)
 
 
-def gradients(made: TuneTask) -> tuple[list[Tensor], list[Tensor]]:
-    """Of the decoder and of the judge."""
-    made.objective.train()
+def with_true_codes(made: TuneTask) -> TuneTask:
+    """The same on a codebook that tells latents apart, with the examples' own codes."""
+    nn.init.normal_(made.model.quantizer.codebook)
+    made.train, made.validation = (Examples(x, encoded(made.model, x)) for x, _ in (made.train, made.validation))
+    return made
+
+
+def gradients(made: TuneTask, **weights: float) -> tuple[list[Tensor], list[Tensor]]:
+    """Of the decoder and of the judge, by the loss with these weights."""
+    made.objective.stage = replace(made.stage, **weights)  # type: ignore[arg-type]
+    made.objective.zero_grad()
+    made.objective.eval()  # the judge's norms stay as they are from call to call
     made.losses(made.objective, *made.inputs(0))[0].backward()
-    found = [p.grad for part in (made.objective.decoder, made.objective.judge) for p in part.parameters()]
-    count = len(list(made.objective.decoder.parameters()))
-    assert all(g is not None for g in found)
-    return found[:count], found[count:]  # type: ignore[return-value]
+    decoder, judge = (list(part.parameters()) for part in (made.objective.decoder, made.objective.judge))
+    return [p.grad for p in decoder if p.grad is not None], [p.grad for p in judge if p.grad is not None]
 
 
-def test_the_judge_learns_nothing_from_pleasing_it_and_the_decoder_nothing_from_the_judges_loss(tiny: AnytimeModel) -> None:
-    silent = replace(STAGE, adversarial=0.0, matching=0.0)
-    (decoder, judge), (_, pleased) = gradients(task(tiny, silent)), gradients(task(tiny, replace(silent, adversarial=1.0)))
-    assert all(torch.equal(a, b) for a, b in zip(judge, pleased, strict=True))
+def test_each_side_learns_from_its_own_loss(tiny: AnytimeModel) -> None:
+    made, silent = task(tiny), {"error": 0.0, "matching": 0.0, "adversarial": 0.0}
+    decoder, judge = gradients(made, **silent)
+    assert not any(g.abs().sum() > 0 for g in decoder), "the judge's loss is not the decoder's business"
     assert any(g.abs().sum() > 0 for g in judge)
-    nothing, _ = gradients(task(tiny, replace(silent, error=0.0)))
-    assert all(g.abs().sum() == 0 for g in nothing)
-    assert any(g.abs().sum() > 0 for g in decoder)
+    judge = [g.clone() for g in judge]
+    for name in silent:
+        moved, still = gradients(made, **{**silent, name: 1.0})
+        assert any(g.abs().sum() > 0 for g in moved), name
+        assert len(still) == len(judge)
+        for now, before in zip(still, judge, strict=True):
+            torch.testing.assert_close(now, before, msg=f"the judge learns from its loss alone, not from {name}")
 
 
-def test_a_frozen_twin_moves_with_its_network(tiny: AnytimeModel) -> None:
-    network = nn.Linear(3, 2)
-    twin = frozen_twin(network)
-    with torch.no_grad():
-        network.weight += 1
-    x = torch.ones(1, 3, requires_grad=True)
-    twin(x).sum().backward()
-    assert torch.equal(x.grad[0], network.weight.sum(0))  # type: ignore[index]
-    assert network.weight.grad is None and all(p.grad is None for p in twin.parameters())
+def test_encoder_and_codebook_stand_still_and_the_decoder_learns(tiny: AnytimeModel) -> None:
+    made = with_true_codes(task(tiny, replace(STAGE, truncation=Full(), adversarial=0.0, rate=3e-3)))
+    before = copy.deepcopy(made.model.state_dict())
+    optimizer = made.optimizer()
+    names, history = made.loss_names, []
+    for step in range(40):
+        losses = made.losses(made.objective, *made.inputs(step % 8))
+        optimizer.zero_grad()
+        losses[0].backward()
+        optimizer.step()
+        history.append(dict(zip(names, losses.tolist(), strict=True)))
+    assert history[-1]["reconstruction"] < 0.8 * history[0]["reconstruction"]
+    assert history[-1]["judge"] < history[0]["judge"], "the judge learns to tell them apart"
+    moved = {name.split(".")[0] for name, tensor in made.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == {"decoder"}
+    assert torch.equal(encoded(made.model, made.train.x), made.train.codes), "codes keep their meaning"
 
 
 def test_codes_keep_their_meaning(tiny: AnytimeModel) -> None:
@@ -74,6 +99,21 @@ def test_codes_keep_their_meaning(tiny: AnytimeModel) -> None:
     after = made.model.state_dict()
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"decoder"}
+
+
+def test_a_twin_follows_its_network_and_takes_no_gradient() -> None:
+    network = nn.Linear(3, 2)
+    twin = frozen_twin(network)
+    x = torch.randn(4, 3, requires_grad=True)
+    twin(x).sum().backward()
+    assert x.grad is not None and torch.equal(x.grad[0], network.weight.sum(0))
+    assert all(p.grad is None for p in (*twin.parameters(), *network.parameters()))
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    network(x.detach()).sum().backward()
+    optimizer.step()
+    assert torch.equal(twin(x), network(x))
+    network.load_state_dict(nn.Linear(3, 2).state_dict())
+    assert torch.equal(twin(x), network(x)), "resumed, too"
 
 
 def test_the_decoder_does_not_look_at_its_batch(tiny: AnytimeModel) -> None:
@@ -120,20 +160,34 @@ def test_the_judge_is_listened_to_little_by_little(tiny: AnytimeModel) -> None:
 
 
 def test_some_codes_are_those_of_another_example(tiny: AnytimeModel) -> None:
-    plain, swapped = task(tiny), task(tiny, replace(STAGE, swapped=0.25))
-    shares = []
+    plain, swapped, again = (task(tiny, replace(STAGE, swapped=share)) for share in (0.0, 0.25, 0.25))
+    shares = list[Tensor]()
     for step in range(20):
         own, given = plain.inputs(step)[1], swapped.inputs(step)[1]
-        assert ((given == own) | (given == own.roll(1, 0))).all()
+        wrong = given != own
+        assert torch.equal(given, torch.where(wrong, own.roll(1, 0), own))
         differ = own != own.roll(1, 0)
-        shares.append((given != own)[differ].float().mean())
-    assert torch.stack(shares).mean() == pytest.approx(0.25, abs=0.05)
+        shares.append(wrong.sum(1) / differ.sum(1))
+    every = torch.stack(shares)
+    assert every.mean() == pytest.approx(0.25, abs=0.05)
+    assert every.std() > 0.1, "some rows keep almost all of theirs"
+    assert all(torch.equal(a, b) for a, b in zip(swapped.inputs(5), again.inputs(5), strict=True))
 
 
 def test_losses_by_hand() -> None:
     real, made = Verdict([torch.tensor([2.0, 0.5])], [torch.tensor([[2.0]])]), Verdict([torch.tensor([-3.0, 0.0])], [])
     assert hinge(real, made) == pytest.approx(0.25 + 0.5)
     assert feature_distance(Verdict([], [torch.tensor([[3.0], [9.0]])]), real) == pytest.approx(0.5)
+
+
+def test_hinge_and_feature_distance() -> None:
+    sure = Verdict([torch.full((2, 1, 3, 3), 2.0)], [torch.ones(2, 4)])
+    fooled = Verdict([torch.full((2, 1, 3, 3), -2.0)], [torch.full((2, 4), 3.0)])
+    assert hinge(sure, fooled) == 0
+    assert hinge(fooled, sure) == 6
+    assert feature_distance(sure, sure) == 0
+    assert feature_distance(fooled, sure) == 2
+    assert feature_distance(sure, fooled) == pytest.approx(2 / 3)
 
 
 def test_the_weights_that_are_kept_follow_slowly() -> None:
@@ -167,3 +221,94 @@ def test_a_judge_is_never_steep() -> None:
         assert largest == pytest.approx(1.0, abs=0.02)
         kernel = judge.blocks[0].one.weight.flatten(1)  # type: ignore[union-attr]
         assert torch.linalg.matrix_norm(kernel, 2) == pytest.approx(1.0, abs=0.1)
+
+
+def test_validation_changes_nothing(tiny: AnytimeModel) -> None:
+    made = task(tiny)
+    made.objective.eval()
+    before = copy.deepcopy(made.objective.state_dict())
+    numbers = made.validate()
+    assert numbers == made.validate()
+    assert list(numbers) == ["loss", "judge", "adversarial", "matching", "reconstruction"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.objective.state_dict().items())
+
+
+@pytest.fixture(scope="module")
+def sounds() -> tuple[VQVAE, Tensor]:
+    dataset = synthetic_sounds("tones", count=64)
+    config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke").model.autoencoder
+    torch.manual_seed(0)
+    return VQVAE(config), dataset.validation
+
+
+def test_sounds_are_judged_by_their_spectra(sounds: tuple[VQVAE, Tensor]) -> None:
+    model, x = sounds
+    stage = replace(STAGE, spectral=1.0, padding="silence")
+    torch.manual_seed(1)
+    objective = TuneObjective(model, model.decoder, SoundJudge(4), stage, unmoved)
+    codes, keep = encoded(model, x).long(), torch.full((len(x),), model.length)
+    losses = objective(x, codes, keep, torch.rand(len(x), 8), torch.tensor(1.0))
+    losses[0].backward()
+    assert losses.shape == (6,) and losses.isfinite().all()
+    for part in (model.decoder, objective.judge):
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in part.parameters())
+    assert all(p.grad is None for p in objective.frozen.parameters())
+
+
+def test_what_is_padded_is_silent_to_the_judge(sounds: tuple[VQVAE, Tensor]) -> None:
+    model, x = sounds
+    seen: list[Tensor] = []
+
+    def watch(shown: Tensor, numbers: Tensor) -> Tensor:
+        seen.append(shown)
+        return shown
+
+    torch.manual_seed(1)
+    objective = TuneObjective(model, model.decoder, SoundJudge(2), replace(STAGE, padding="masked"), watch)
+    with torch.no_grad():
+        keep = torch.full((len(x),), model.length)
+        objective(x, encoded(model, x).long(), keep, torch.rand(len(x), 8), torch.tensor(1.0))
+    padded = x == -32_768
+    assert padded.any()
+    assert (seen[1][padded] == 0).all() and (seen[1][~padded] != 0).any()
+
+
+def test_pictures_are_moved_alike_and_gradients_pass() -> None:
+    x = torch.rand(64, 3, 32, 32, requires_grad=True)
+    unchanged = moved_pictures(x, torch.full((64, 8), 0.5))
+    assert torch.equal(unchanged, x)
+    numbers = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
+    moved = moved_pictures(x, numbers)
+    assert moved.shape == x.shape
+    assert torch.equal(moved, moved_pictures(x, numbers))
+    assert not torch.equal(moved, x)
+    assert (moved == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
+    moved.sum().backward()
+    assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"swapped": 0.6},
+        {"matching": -1.0},
+        {"width": 0},
+        {"views": 0},
+        {"speed": 0.9},
+        {"epochs": 0},
+        {"drawn": -1},
+        {"bank": 0},
+        {"average": 1.0},
+    ],
+)
+def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(UserError):
+        replace(STAGE, **change)  # type: ignore[arg-type]
+
+
+def test_spectral_weights_are_for_sounds() -> None:
+    config = recipe("mnist", "paper", (1, 28, 28))
+    with pytest.raises(UserError, match="spectral is a weight for sounds"):
+        replace(config, ordered=replace(config.ordered, spectral=1.0))
+    with pytest.raises(UserError, match="spectral is a weight for sounds"):
+        replace(config, tune=replace(STAGE, spectral=1.0))

@@ -15,7 +15,7 @@ from anytime.data.loader import to_float
 from anytime.data.recordings import ABSENT
 from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel, _tiny
-from anytime.training.recipes import paper, scaled
+from anytime.training.recipes import paper, recipe, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage
 from anytime.training.tasks import (
     AutoencoderObjective,
@@ -169,3 +169,26 @@ def test_sounds_are_cropped_anew_in_every_epoch() -> None:
     assert first.shape == (8, 1, 15_360)
     assert {tuple(x[0, :50].tolist()) for x in first} != {tuple(x[0, :50].tolist()) for x in second}
     assert torch.equal(task.inputs(0)[0], first)
+
+
+def test_the_spectral_loss_is_added_and_told() -> None:
+    dataset = synthetic_sounds("tones", count=64)
+    config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
+    torch.manual_seed(0)
+    stage = replace(config.ordered, error=100.0, spectral=2.0, padding="masked")
+    task = AutoencoderTask("ordered", stage, VQVAE(config.model.autoencoder), dataset.train, dataset.validation, seed=1)
+    assert task.loss_names == ("loss", "reconstruction", "quantization", "spectral")
+    losses = task.losses(task.objective, *task.inputs(0)).detach()
+    torch.testing.assert_close(losses[0], 100 * losses[1] + losses[2] + 2 * losses[3])
+    assert task.validate()["spectral"] > 0
+    x, keep = task.inputs(0)
+    loud = torch.where(x == ABSENT, ABSENT, x // 2)
+    assert not torch.equal(task.losses(task.objective, loud, keep).detach()[3], losses[3])
+
+
+def test_a_rate_may_fall_to_zero(tiny: AnytimeModel) -> None:
+    made = task(tiny, replace(STAGE, schedule="cosine", rate=1e-2))
+    steps = made.epochs * made.steps_per_epoch
+    rates = [made.rate(step) for step in range(steps + 1)]
+    assert rates[0] == 1e-2 and rates[-1] == pytest.approx(0, abs=1e-9)
+    assert rates == sorted(rates, reverse=True)

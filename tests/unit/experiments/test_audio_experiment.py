@@ -1,0 +1,131 @@
+"""What `reproduce audio` decides, on rows made up for the purpose."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anytime.evaluation.audio import BANDS
+from anytime.experiments import audio
+from anytime.experiments.catalogue import BEST, PAIR
+from anytime.experiments.results import Results, Row, Verdict
+
+LENGTH = 32
+RANK = {"best": 0, "ordered": 1, "best-unordered": 2, "unordered": 3}  # the best first
+
+
+def made_up() -> list[Row]:
+    """Four models that bear out every claim."""
+    rows: list[Row] = []
+    for kind in (*PAIR, *BEST):
+        shared: Row = {"series": kind, "length": LENGTH}
+        for codes in range(LENGTH + 1):
+            fraction = {"fraction": codes / LENGTH} if codes / LENGTH in audio.FRACTIONS else {}
+            missing = 1 - codes / LENGTH + RANK[kind]
+            rows.append({**shared, **fraction, "measure": "error", "codes": codes, **dict.fromkeys(audio.METRICS, missing)})
+        rows += [{**shared, "measure": "half-way", "band": band, "codes": 3 + place} for place, band in enumerate(BANDS)]
+        for temperature in audio.TEMPERATURES:
+            rows += [
+                {
+                    **shared, "measure": "samples", "fraction": fraction, "codes": round(LENGTH * fraction),
+                    "temperature": temperature, "frechet_digits": 100 * (1 - fraction) + RANK[kind], "nearest": 2.0,
+                    "nearest_p01": 1.0, "recognised": 0.5 + 0.4 * fraction - (temperature < 1) * 0.1, "by_digit": [5] * 10,
+                }
+                for fraction in audio.FRACTIONS
+            ]  # fmt: skip
+        rows += [
+            {
+                **shared, "measure": "speed", "device": device, "engine": "eager", "fraction": fraction,
+                "seconds_p50": 0.1 + fraction * (1 if device == "cpu" else 10), "real_time_factor": fraction,
+            }
+            for device in ("cuda", "cpu")
+            for fraction in audio.FRACTIONS
+        ]  # fmt: skip
+        rows += [
+            {**shared, "measure": "panel", "fraction": fraction, "codes": 1, "waves": ["-1 1 -2 2"], "png": PIXEL}
+            for fraction in audio.panels.FRACTIONS
+        ]
+    rows.append(
+        {"series": audio.HELD_OUT, "accuracy": 0.98, "unheard": 2400, "recognised": 0.95, "nearest": 2.0, "nearest_p01": 1.0}
+    )
+    return rows
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+
+def decided(rows: list[Row], words: str) -> Verdict:
+    (verdict,) = (verdict for verdict in audio.decide(rows) if words in verdict.claim)
+    return verdict
+
+
+def test_everything_holds_but_the_cpus_eighth() -> None:
+    verdicts = {verdict.claim: verdict.holds for verdict in audio.decide(made_up())}
+    assert len(verdicts) == 14
+    assert [claim for claim, holds in verdicts.items() if not holds] == [
+        "cpu: the first complete sound, from 1/16 of the codes, in at most an eighth of the full run's time"
+    ]
+    assert "0.9" in decided(made_up(), "at least 80%").claim
+    assert (
+        "90.0% at temperature 1, the goal is not met; 80.0% at temperature 0.8" in decided(made_up(), "at least 80%").evidence
+    )
+
+
+def changed(rows: list[Row], where: dict[str, Any], values: dict[str, Any]) -> list[Row]:
+    rows = copy.deepcopy(rows)
+    hit = [row for row in rows if all(row.get(key) == value for key, value in where.items())]
+    assert hit
+    for row in hit:
+        row.update(values)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("where", "values", "words"),
+    [
+        ({"measure": "error", "series": "ordered", "fraction": 0.25}, {"high": 9.0}, "paper recipe: ordered beats unordered"),
+        ({"measure": "error", "series": "best", "fraction": 0.5}, {"stft": 9.0}, "best recipe: ordered beats unordered"),
+        ({"measure": "half-way", "series": "best", "band": "low"}, {"codes": 4}, "best recipe, ordered: the low band"),
+        ({"measure": "half-way", "series": "ordered", "band": "low"}, {"codes": None}, "paper recipe, ordered: the low band"),
+        (
+            {"measure": "samples", "series": "ordered", "fraction": 0.25},
+            {"frechet_digits": 999.0},
+            "paper recipe: frechet_digits",
+        ),
+        ({"measure": "error", "series": "best", "codes": 5}, {"low": 9.0}, "best recipe beats the paper's"),
+        ({"measure": "samples", "series": "best", "fraction": 1.0}, {"recognised": 0.79}, "at least 80%"),
+        ({"measure": "samples", "series": "best", "fraction": 0.5}, {"recognised": 0.51}, "share rises"),
+        ({"measure": "samples", "series": "best", "fraction": 1.0}, {"by_digit": [0] + [9] * 9}, "every digit"),
+        ({"measure": "samples", "series": "best", "fraction": 1.0}, {"nearest": 0.9}, "no copies"),
+        ({"series": audio.HELD_OUT}, {"accuracy": 0.96}, "the recogniser hears"),
+        ({"measure": "speed", "device": "cuda", "series": "best", "fraction": 0.0625}, {"seconds_p50": 1.5}, "cuda: the first"),
+    ],
+)
+def test_a_single_number_denies_a_claim(where: dict[str, Any], values: dict[str, Any], words: str) -> None:
+    assert decided(made_up(), words).holds is True
+    assert decided(changed(made_up(), where, values), words).holds is False
+
+
+def test_a_band_that_never_gets_better_is_no_rival_to_the_low_one() -> None:
+    rows = changed(made_up(), {"measure": "half-way", "series": "best", "band": "high"}, {"codes": None})
+    verdict = decided(rows, "best recipe, ordered: the low band")
+    assert verdict.holds is True
+    assert "high never" in verdict.evidence
+
+
+def test_sounds_that_are_no_digits_have_no_recogniser_to_decide() -> None:
+    rows = [
+        {("frechet_sounds" if key == "frechet_digits" else key): value for key, value in row.items() if key != "recognised"}
+        for row in made_up()
+    ]
+    claims = [verdict.claim for verdict in audio.decide(rows)]
+    assert not any("recognised" in claim or "recogniser" in claim for claim in claims)
+    assert any("frechet_sounds" in claim for claim in claims)
+
+
+def test_the_figure_is_drawn_from_the_file_alone(tmp_path: Path) -> None:
+    results = Results("audio", "audiomnist", "anytime reproduce audio", {"scale": "smoke"}, "", made_up(), [])
+    assert audio.draw(results.write(tmp_path)).stat().st_size > 10_000
