@@ -45,6 +45,8 @@ class TuneObjective(nn.Module):
         self.model, self.judge, self.stage, self.change = model, judge, stage, change
         self.frozen = frozen_twin(judge)
 
+    # As it is: compiling three passes of a judge takes longer than what is gained in the few epochs of this stage.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self,
         x: UInt8[Tensor, "batch ..."] | Int16[Tensor, "batch ..."],

@@ -50,7 +50,6 @@ class SoundJudge(nn.Module):
         return Verdict(scores, features)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # as the STFT distance is
 def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -> Float[Tensor, "batch 2 frequency frames"]:
     with torch.autocast(x.device.type, enabled=False):
         found = spectrum(x.float(), window, hop)
