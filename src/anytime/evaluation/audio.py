@@ -85,14 +85,12 @@ def _distances(x: Waves, y: Waves, mask: Waves) -> Float[Tensor, " numbers"]:
 
 
 def half_way(errors: Sequence[float]) -> int | None:
-    """The first number of codes at which half of the drop from no codes to all of them is made; None where nothing drops.
+    """The first number of codes at which half of the error that there is without codes is gone; None where it never is.
 
-    Low frequencies come first where the low band's is the smallest.
+    Low frequencies come first where the low band's is the smallest. Half of the error, not of the drop: a band that hardly gets
+    better makes half of its little way at once.
 
-    >>> half_way([1.0, 0.9, 0.4, 0.2]), half_way([1.0, 1.1])
+    >>> half_way([1.0, 0.9, 0.4, 0.2]), half_way([1.0, 0.9])
     (2, None)
     """
-    if errors[-1] >= errors[0]:
-        return None
-    target = (errors[0] + errors[-1]) / 2
-    return next(count for count, error in enumerate(errors) if error <= target)
+    return next((count for count, error in enumerate(errors) if error <= errors[0] / 2), None)

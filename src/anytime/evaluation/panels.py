@@ -71,7 +71,7 @@ def wave_figure(columns: Mapping[str, Sequence[str]], title: str = "") -> Any:
 
 
 def sheets(
-    model: AnytimeModel, x: Int16[Tensor, "n 1 time"], sounds: dict[float, Float[Tensor, "n 1 time"]]
+    model: AnytimeModel, x: Int16[Tensor, "held_out 1 time"], sounds: dict[float, Float[Tensor, "n 1 time"]]
 ) -> dict[str, bytes]:
     """PNG files by name: samples as waveforms and as spectrograms, and reconstructions of x. Waveforms need matplotlib."""
     labels = {f: f"{code_count(model.length, fraction=f)} of {model.length} codes" for f in sounds}

@@ -12,8 +12,8 @@ from torch import Tensor
 from anytime.data.pictures import grid, png_bytes
 
 
-def strip(x: Float[Tensor, "n channel height width"], columns: int | None = None) -> str:
-    """Pictures in rows of `columns`, side by side if that is not said."""
+def strip(x: Float[Tensor, "n channel *place"], columns: int | None = None) -> str:
+    """Pictures, or the spectrograms of sounds, in rows of `columns`, side by side if that is not said."""
     return base64.b64encode(png_bytes(grid(x, columns=columns or len(x)))).decode()
 
 

@@ -43,6 +43,8 @@ class SoundJudge(nn.Module):
         layers += [nn.Conv2d(width, width, (5, 3), (2, 1), (2, 2**depth), (1, 2**depth)) for depth in range(self.DEPTH - 1)]
         return nn.ModuleList([*layers, nn.Conv2d(width, 1, 3, padding=1)])
 
+    # As it is: compiling three passes of it takes longer than what is gained in the few epochs of its stage.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Float[Tensor, "batch channel time"]) -> Verdict:
         scores, features = list[Tensor](), list[Tensor]()
         for (window, hop), look in zip(RESOLUTIONS, self.looks, strict=True):
@@ -51,7 +53,6 @@ class SoundJudge(nn.Module):
         return Verdict(scores, features)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # as the STFT distance is
 def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -> Float[Tensor, "batch 2 frequency frames"]:
     with torch.autocast(x.device.type, enabled=False):
         found = spectrum(x.float(), window, hop)

@@ -186,7 +186,7 @@ def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: st
     ("words", "named"),
     [
         ("fdi", ["unknown experiment 'fdi'", "did you mean 'fid'?", "priority-code"]),
-        ("figure", ["unknown experiment 'figure'", "Known: fid"]),
+        ("figure", ["unknown experiment 'figure'", "Known: audio, fid"]),
         ("fid --dataset cifar", ["unknown dataset 'cifar'", "did you mean 'cifar10'?"]),
         ("fid --dataset folder", ["--dataset folder", "cifar10"]),
         ("fid", ["cifar10 is not downloaded", "anytime data get cifar10", "--data DIR"]),

@@ -122,4 +122,5 @@ def test_silence_leaves_the_whole_of_every_band(model: AnytimeModel, monkeypatch
 def test_half_way() -> None:
     assert half_way([1.0, 0.5, 0.0]) == 1
     assert half_way([1.0, 1.0, 0.9, 0.1]) == 3
+    assert half_way([0.4, 0.3, 0.25, 0.21]) is None
     assert half_way([0.2, 0.2]) is None
