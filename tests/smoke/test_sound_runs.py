@@ -180,6 +180,28 @@ def test_evaluate(reproduced: Path, here: Here, tmp_path: Path) -> None:
     assert not (out / "progress").exists()
 
 
+def test_any_folder_of_sounds(voices: Path, here: Here, tmp_path: Path) -> None:
+    """Trained and evaluated: without labels, on the features of a network that tells what was done to a sound."""
+    assert here("train", "folder", "--data", voices / "wav48", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+    words = (
+        "--data",
+        voices / "wav48",
+        "--scale",
+        "smoke",
+        "--samples",
+        8,
+        "--fractions",
+        "1",
+        "--out",
+        tmp_path / "evaluation",
+    )
+    done = here("evaluate", tmp_path / "run", *words, "--json")
+    assert done.status == 0, done.err
+    rows = json.loads(done.out.splitlines()[-1])["rows"]
+    [sampled] = [row for row in rows if row["series"] == "samples"]
+    assert "frechet_sounds" in sampled and "recognised" not in sampled
+
+
 def test_pictures_and_sounds_have_experiments_of_their_own(here: Here) -> None:
     assert "is about pictures, which vctk does not hold" in here("reproduce", "ordering", "--dataset", "vctk").err
     assert (

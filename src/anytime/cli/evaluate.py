@@ -203,7 +203,7 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     from anytime.data.catalog import find
 
     name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"
-    size = model.config.autoencoder.shape[-1] if find(name).shape is None else None
+    size = model.config.autoencoder.shape[-1] if find(name).shape is None and not model.is_sound else None
     dataset = find_dataset(name, arguments.data, size, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 

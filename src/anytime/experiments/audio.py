@@ -90,7 +90,8 @@ def model_rows(
     errors = sounds.error_rows(model, s.dataset, s.reporter, examples)
     rows += [row if row["fraction"] in FRACTIONS else _without_fraction(row) for row in errors]
     rows += sounds.half_way_rows(errors)
-    rows += timed_rows(model, settings, bench)
+    if kind in (PAIR[0], BEST[0]):  # the unordered ones have the same networks
+        rows += timed_rows(model, settings, bench)
     rows += panel_rows(model, bench.plan(kind, s.seed).folder / "sounds", s.seed)
     about = {"series": kind, "length": model.length, "recogniser": ears.digest[:16]}
     return [{**row, "measure": row["series"], **about} for row in rows]

@@ -101,6 +101,41 @@ def test_a_sound_of_any_length_is_reconstructed_at_its_own_loudness(
     assert np.abs(frames(tmp_path / "reconstructions/in.wav")).max() < 0.02  # the network's own loudness is far above
 
 
+def test_a_long_sound_is_worked_through_a_few_crops_at_a_time(
+    sound: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = 0.1 * np.random.default_rng(0).normal(size=20 * TIME + 77)
+    soundfile.write(tmp_path / "in.wav", samples, RATE, subtype="FLOAT")
+    seen: list[int] = []
+    encode = AnytimeModel.encode
+    monkeypatch.setattr(AnytimeModel, "encode", lambda self, x: seen.append(len(x)) or encode(self, x))
+    monkeypatch.setattr("anytime.data.waves._BLOCK", 3000)
+    results = []
+    for at_once in (64, 4):
+        monkeypatch.setattr("anytime.cli.reconstruct._Sound.AT_ONCE", at_once)
+        [row] = json.loads(command("reconstruct", sound, "in.wav", "--json").out.splitlines()[-1])["files"]
+        results.append((row, (tmp_path / "reconstructions/in.wav").read_bytes()))
+    assert seen == [21, 4, 4, 4, 4, 4, 1]
+    (one, whole), (other, parts) = results
+    assert whole == parts and len(whole) == 44 + 2 * len(samples)
+    assert one["codes"] == other["codes"] and len(one["codes"]) == 21
+    assert one["error"] == pytest.approx(other["error"])
+
+
+def test_a_clipped_sound_is_said_to_be(sound: Path, command: Command, tmp_path: Path) -> None:
+    for name, loudness in (("clean", 0.5), ("clipped", 3.0)):
+        soundfile.write(tmp_path / f"{name}.wav", np.clip(loudness * np.sin(np.arange(3000) / 9), -1, 1), RATE)
+        assert ("the file is clipped" in command("reconstruct", sound, f"{name}.wav").out) == (name == "clipped")
+
+
+def test_a_write_that_fails_leaves_no_part_of_a_sound(sound: Path, refused: Refused, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "in.wav", np.zeros(99), RATE)
+    (tmp_path / "reconstructions").mkdir()
+    (tmp_path / "reconstructions" / "in.wav").mkdir()
+    assert "in.wav cannot be written" in refused("reconstruct", sound, "in.wav")
+    assert [path.name for path in (tmp_path / "reconstructions").iterdir()] == ["in.wav"]
+
+
 def test_mistakes(sound: Path, model: Path, refused: Refused, tmp_path: Path) -> None:
     assert "makes pictures" in refused("sample", model, "--out", "x.wav")
     (tmp_path / "text.wav").write_text("hello, this is not a sound")

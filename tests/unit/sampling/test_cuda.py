@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings, gumbel, masked
-from anytime.training.recipes import paper
+from anytime.training.recipes import paper, recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
@@ -68,6 +68,22 @@ def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, Anytime
     for n, k in ((1, 70), (100, 1), (600, 30), (5, 0)):
         with torch.no_grad():
             torch.testing.assert_close(cuda.engine.decode(codes[:n, :k]), eager.decode(codes[:n, :k]), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("which", ["paper", "best"])
+def test_sounds_are_decoded_as_the_eager_engine_does(which: str) -> None:
+    config = recipe("audiomnist", which, (1, 15_360)).model  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    eager, cuda = (AnytimeModel(config).cuda().eval() for _ in range(2))
+    torch.nn.init.normal_(eager.autoencoder.quantizer.codebook, std=0.1)
+    cuda.load_state_dict(eager.state_dict())
+    eager._saved_hash = cuda._saved_hash = "random weights"
+    cuda.use("cuda", "fp32")
+    codes = torch.randint(512, (600, 128), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    for n, k in ((1, 128), (20, 8), (600, 32), (5, 0)):
+        with torch.no_grad():
+            torch.testing.assert_close(cuda.engine.decode(codes[:n, :k]), eager.decode(codes[:n, :k]), atol=2e-3, rtol=0)
+    assert cuda.sample(3, seed=0, codes=8).data.shape == (3, 1, 15_360)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

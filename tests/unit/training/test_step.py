@@ -6,14 +6,19 @@ import pytest
 import torch
 
 from anytime import data
+from anytime.data.recordings import Recordings
+from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel
+from anytime.training.adversarial import Examples, TuneTask
+from anytime.training.judges import SoundJudge, unmoved
 from anytime.training.recipes import recipe, scaled
+from anytime.training.samples import encoded
 from anytime.training.step import Compute, EagerStep, set_rate
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
 
 def tasks(device: torch.device) -> list[Task]:
-    """An autoencoder's and a prior's task on the same small data, from the same weights."""
+    """An autoencoder's, a prior's, a sound's and a tuning task on the same small data, from the same weights."""
     config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
@@ -22,7 +27,28 @@ def tasks(device: torch.device) -> list[Task]:
     return [
         AutoencoderTask("ordered", config.ordered, model.autoencoder, x, x[:64], 1),
         PriorTask(config.prior, model.prior, codes, codes[:64], 2),
+        *sound_tasks(device),
     ]
+
+
+def sound_tasks(device: torch.device) -> list[Task]:
+    """With a spectral loss and a running-mean codebook; and a decoder against a judge."""
+    dataset = synthetic_sounds("tones", count=64)
+    config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
+    assert isinstance(dataset.train, Recordings) and config.tune is not None
+    torch.manual_seed(0)
+    first, second = (AnytimeModel(config.model).to(device).autoencoder for _ in range(2))
+    for each in (first, second):
+        torch.nn.init.normal_(each.quantizer.codebook)
+    train, few = dataset.train.to(device), dataset.validation.to(device)
+    examples = [Examples(x, encoded(second, x)) for x in (train.tiles(), few)]
+    return [
+        AutoencoderTask("ordered", config.ordered, first, train, few, 1),
+        TuneTask(config.tune, second, SoundJudge(2), unmoved, *examples, 2),
+    ]
+
+
+KINDS = ["autoencoder", "prior", "sound", "tune"]
 
 
 def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
@@ -37,17 +63,17 @@ def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.T
     return {name: tensor.clone() for name, tensor in task.module.state_dict().items()}, seen
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["autoencoder", "prior"])
+@pytest.mark.parametrize("which", range(4), ids=KINDS)
 def test_on_a_cpu_a_graph_is_the_plain_step(which: int) -> None:
     task = tasks(torch.device("cpu"))[which]
     assert isinstance(Compute(torch.device("cpu"), graph=True).step(task, task.optimizer()), EagerStep)
-    weights, losses = trained(task, Compute(torch.device("cpu")), 20)
+    weights, losses = trained(task, Compute(torch.device("cpu")), 20 if which < 2 else 4)
     assert losses[-1][0] < losses[0][0]
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("which", [0, 1], ids=["autoencoder", "prior"])
+@pytest.mark.parametrize("which", range(4), ids=KINDS)
 def test_a_replayed_step_is_the_plain_step(which: int) -> None:
     """Same kernels in the same order: losses and weights agree to rounding, dropout masks included."""
     device = torch.device("cuda")
