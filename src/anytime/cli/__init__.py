@@ -29,27 +29,28 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
     # Threads that spin while they wait bring a shared machine to its knees; read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    status = _status(sys.argv[1:] if argv is None else argv)
+    try:
+        _leave(_run(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(f"anytime: {error}", file=sys.stderr)
+        _leave(2)
+    except KeyboardInterrupt:
+        print("anytime: interrupted", file=sys.stderr)
+        _leave(130)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process. One of several ranks does so at once, before anything is taken down, an error's traceback included:
+    gloo's threads may hang in that, or in the interpreter's own exit, and the others wait for us.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # One of several ranks: gloo's threads may hang or abort at the interpreter's own exit, and the others wait for us.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _status(argv: list[str]) -> int:
-    try:
-        return _run(argv)
-    except UserError as error:
-        print(f"anytime: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("anytime: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def _run(argv: list[str]) -> int:
