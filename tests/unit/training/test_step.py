@@ -49,6 +49,12 @@ def sound_tasks(device: torch.device) -> list[Task]:
 
 
 KINDS = ["autoencoder", "prior", "sound", "tune"]
+STEPS = [
+    40,
+    40,
+    40,
+    16,
+]  # a game multiplies rounding: at 40 steps two plain runs of it differ by a thousandth, at 16 by a millionth
 
 
 def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
@@ -77,7 +83,7 @@ def test_on_a_cpu_a_graph_is_the_plain_step(which: int) -> None:
 def test_a_replayed_step_is_the_plain_step(which: int) -> None:
     """Same kernels in the same order: losses and weights agree to rounding, dropout masks included."""
     device = torch.device("cuda")
-    plain, graphed = (trained(tasks(device)[which], Compute(device, graph=graph), 40) for graph in (False, True))
+    plain, graphed = (trained(tasks(device)[which], Compute(device, graph=graph), STEPS[which]) for graph in (False, True))
     torch.testing.assert_close(torch.tensor(graphed[1]), torch.tensor(plain[1]), rtol=1e-3, atol=1e-4)
     for name, tensor in plain[0].items():
         torch.testing.assert_close(graphed[0][name], tensor, rtol=1e-2, atol=1e-3, msg=lambda text, at=name: f"{at}: {text}")
