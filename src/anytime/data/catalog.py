@@ -40,6 +40,8 @@ class Entry:
     reader: str  # key of READERS
     files: tuple[RemoteFile, ...] = ()
     embedded: bool = False
+    shown: bool = True
+    """Whether its own pictures may stand in results that are passed on."""
 
 
 READERS: dict[str, Callable[[Request], Dataset]] = {
@@ -131,6 +133,7 @@ _ENTRIES = (
         description="202,599 faces, aligned, centre square at 64 x 64",
         shape=(3, 64, 64),
         licence="non-commercial research only",
+        shown=False,
         homepage="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         reader="celeba",
         files=(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from anytime.data import Dataset
+from anytime.data.catalog import CATALOG
 from anytime.data.loader import to_float
 from anytime.evaluation.reconstruction import BATCH, error_by_row
 from anytime.experiments.results import Results, Row, Verdict, read
@@ -26,6 +27,7 @@ QUARTER = 0.25
 LAYOUTS = {"channel": "ordered", "spatial": "spatial"}
 """Each layout and the kind of run that has it: channel-wise is the paper's own."""
 PICTURES = 8  # of each kind in the figure
+OF_DATA = ("data", "reconstructions")
 MEAN = "mean picture"
 REGIONS = {"whole": (0.0, 1.0), "top quarter": (0.0, 0.25), "bottom half": (0.5, 1.0)}
 """Parts of the picture, from and to which share of its height."""
@@ -43,7 +45,17 @@ def compute(bench: Workbench) -> Results:
     for layout, kind in LAYOUTS.items():
         measure = partial(model_rows, layout, s.seed, x=x, yardstick=yardstick)
         rows += bench.of_run(kind, s.seed, {"x": digest(x)}, measure)
+    rows = without_data(rows, s.dataset.name)
     return bench.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures"])
+
+
+def without_data(rows: list[Row], name: str) -> list[Row]:
+    """The rows that may be passed on: of some sets no pictures, nor what is made from their codes.
+
+    >>> len(without_data([{"what": "data"}, {"what": "samples"}, {"row": 0}], "celeba"))
+    2
+    """
+    return rows if CATALOG[name].shown else [row for row in rows if row.get("what") not in OF_DATA]
 
 
 def mean_picture_errors(dataset: Dataset) -> list[float]:
