@@ -153,8 +153,7 @@ class DensityPlan:
         self.model = DensityModel(config.model).to(device)
         self.model.fit_space(train)
 
-    @property
-    def shared(self) -> nn.Module:
+    def kept(self, stage: str) -> nn.Module:
         return self.model
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ class Paths:
         return (self.model / "config.json").is_file()
 
     def after(self, stage: str) -> Path:
-        """The autoencoder at the end of a stage, for runs that share it."""
+        """What the end of a stage has made, for runs that begin alike."""
         return self.checkpoints / f"after-{stage}.safetensors"
 
 
@@ -116,19 +116,27 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def shared_stages(other: Path, config: Settings) -> int:
-    """How many leading stages of the autoencoder `other` has done just as this run would do them; at least one, or an error."""
-    if not Paths(other).config.is_file():
-        raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
+    """How many leading stages `other` has done just as this run would do them; at least one, or an error."""
     path = Paths(other).config
+    if not path.is_file():
+        raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
     theirs, ours = to_dict(from_dict(type(config), read_json(path), str(path))), to_dict(config)
-    for whole in (theirs, ours):  # a VAE's model is its autoencoder
-        whole["model"] = {"autoencoder": whole["model"].get("autoencoder", whole["model"])}
-    common = ("seed", "examples", "precision", "compile", "model")
-    first, second = ({key: ours[key] for key in (*common, *stages)} for stages in (("pretrain",), ("pretrain", "ordered")))
-    refuse_difference({key: theirs[key] for key in first}, first, f"--share {other} was trained")
-    if not Paths(other).after("pretrain").is_file():
+    refuse_difference(_decides(theirs, SHARED[:1]), _decides(ours, SHARED[:1]), f"--share {other} was trained")
+    if not Paths(other).after(SHARED[0]).is_file():
         raise UserError(f"--share {other} has not finished its first stage; finish it or choose another run")
-    return 2 if all(theirs[key] == second[key] for key in second) and Paths(other).after("ordered").is_file() else 1
+    count = 1
+    while count < len(SHARED) and Paths(other).after(SHARED[count]).is_file():
+        stages = SHARED[: count + 1]
+        if _decides(theirs, stages) != _decides(ours, stages):
+            break
+        count += 1
+    return count
+
+
+def _decides(config: dict[str, Any], stages: Sequence[str]) -> dict[str, Any]:
+    """What the outcome of these stages depends on; a VAE's model is its autoencoder."""
+    model = config["model"] if "prior" in stages else {"autoencoder": config["model"].get("autoencoder", config["model"])}
+    return {**{key: config[key] for key in ("seed", "examples", "precision", "compile", *stages)}, "model": model}
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -162,6 +170,8 @@ def data_digest(dataset: Dataset) -> str:
     return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
 
 
+SHARED = ("pretrain", "ordered", "prior")
+"""Stages that another run may take over, in their order."""
 HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
 """Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
 

@@ -31,9 +31,8 @@ class Plan(Protocol[Model]):
     stages: tuple[str, ...]
     model: Model
 
-    @property
-    def shared(self) -> nn.Module:
-        """What is kept at the end of every stage but the last, for runs that begin alike."""
+    def kept(self, stage: str) -> nn.Module:
+        """What is kept at the end of a stage that is not the last, for runs that begin alike."""
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         """The business of a stage."""
@@ -73,9 +72,8 @@ class CodesPlan:
         x = Loader(self.train, FIRST, seed).batch_at(0).to(self.device)
         autoencoder.quantizer.begin(autoencoder.latents(to_float(x)), seed)
 
-    @property
-    def shared(self) -> nn.Module:
-        return self.model.autoencoder
+    def kept(self, stage: str) -> nn.Module:
+        return self.model if stage == "prior" else self.model.autoencoder
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder

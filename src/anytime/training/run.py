@@ -100,7 +100,7 @@ class Run(Generic[Model]):
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
         if device.type == "cuda":
-            plan.shared.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            plan.kept(plan.stages[0]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
 
     def finish(self, share: Path | None = None) -> Model:
@@ -132,9 +132,9 @@ class Run(Generic[Model]):
 
     def _shared(self, other: Path) -> checkpoints.Checkpoint:
         """A start behind the stages that another run has done already, with its log of them."""
-        stages = self.plan.stages[: shared_stages(other, self.config)]
+        stages = self.plan.stages[:-1][: shared_stages(other, self.config)]
         results = [storage.read_tensors(Paths(other).after(stage))[0] for stage in stages]
-        self.plan.shared.load_state_dict(results[-1])
+        self.plan.kept(stages[-1]).load_state_dict(results[-1])
         lines = [line for line in log.read(Paths(other).metrics) if line["stage"] in stages]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
@@ -168,7 +168,7 @@ class Run(Generic[Model]):
         if self.main:
             self._examine(task.name)
         if self.main and index + 1 < len(stages):
-            storage.write_tensors(self.paths.after(task.name), self.plan.shared.state_dict())
+            storage.write_tensors(self.paths.after(task.name), self.plan.kept(task.name).state_dict())
             self._save(stages[index + 1], StageState())
 
     def _examine(self, stage: str) -> None:

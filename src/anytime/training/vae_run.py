@@ -174,8 +174,7 @@ class VAEPlan:
         self.config, self.train, self.validation, self.device = config, train, validation, device
         self.model = VAE(config.model).to(device)
 
-    @property
-    def shared(self) -> nn.Module:
+    def kept(self, stage: str) -> nn.Module:
         return self.model
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
