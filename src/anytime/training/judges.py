@@ -75,7 +75,7 @@ class PictureJudge(nn.Module):
         self.layers = nn.ModuleList([*layers, nn.Conv2d(*staying, 3, padding=1), nn.Conv2d(widths[-1], 1, 3, padding=1)])
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
-        features = list[Tensor]()
+        features: list[Tensor] = []  # the compiler does not know list[Tensor]()
         return Verdict([_seen(self.layers, 2 * x - 1, features)], features)
 
 
