@@ -235,8 +235,8 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         ordered=replace(stage, epochs=80, truncation=lengths),
         prior=PriorStage(epochs=40, batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, views=versions),
         tune=TuneStage(
-            epochs=60 if coloured else 20, truncation=lengths, error=10.0, adversarial=0.5, swapped=0.05, drawn=64,
-            average=0.999, views=versions, width=128,
+            epochs=60 if coloured else 20, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
+            average=0.999, views=versions, width=96 if coloured else 64,
         ),
     )  # fmt: skip
 
