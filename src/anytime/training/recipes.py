@@ -227,7 +227,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
     prior = TransformerConfig(length=old.length, codebook_size=old.quantizer.codebook_size, dropout=0.2)
     stage = AutoencoderStage(epochs=20, truncation=Full(), rate=5e-4, schedule="cosine", mirrored=coloured)
     lengths, versions = Mixture(full=0.25), 2 if coloured else 1
-    rounds = 20 if not coloured else 60 if shape[1] <= 32 else 10  # large pictures cost a judge more, and sets of them are large
+    rounds = 20 if not coloured else 60 if shape[1] <= 32 else 10  # large pictures cost a judge more, and their sets are large
     return replace(
         base,
         recipe="best",
