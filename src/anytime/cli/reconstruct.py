@@ -37,12 +37,12 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_writable
+    from anytime.cli.output import check_folder
     from anytime.model import load
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one picture or sound after the model")
-    check_writable(arguments.out)
+    check_folder(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
     for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
         if (arguments.out / name).resolve() in inputs:
