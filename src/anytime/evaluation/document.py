@@ -11,7 +11,7 @@ from typing import Any
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-img { max-width: 100%; image-rendering: pixelated } figure { margin: 1.5rem 0 } figcaption { color: #555 }
+img { max-width: 100% } figure { margin: 1.5rem 0 } figcaption { color: #555 }
 table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
 td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
 """
