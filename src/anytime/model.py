@@ -250,10 +250,11 @@ class AnytimeModel(nn.Module):
         self._check_codes(sample.codes, "codes")
         if budget.codes < (has := sample.codes.shape[1]):
             raise UserError(f"the sample has {has} codes already; ask for {has} to {self.length} with --codes")
-        session = sample.session
-        if session is None or session.count != has:  # another request went on with it: rebuild the state from the codes
-            session = self._session(Draft(sample.codes, sample.rows, sample.seed, sample.settings, sample.model))
-        return session.run(budget, started=started, progress=progress)
+        if sample.session is not None and sample.session.count == has:
+            return sample.session.run(budget, started=started, progress=progress)
+        # It has none, or another request went on with it: the state is rebuilt from the codes.
+        draft = Draft(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
+        return self._in_waves(draft, budget, started, progress)
 
     def load_session(self, path: str | Path) -> Session:
         """A session that another process saved, to go on with."""

@@ -140,3 +140,7 @@ def test_waves_are_one_go(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) 
     part = model.sample(1100, seed=2, codes=2, stop=stop, progress=lambda codes, seconds: stop.set())
     assert torch.equal(part.rows, torch.arange(512))
     assert torch.equal(part.codes, whole.codes[:512, :1])
+    assert whole.session is None
+    refined = model.refine(whole, codes=3)
+    monkeypatch.setattr("anytime.sampling.eager.EagerEngine.wave", 2048)
+    assert torch.equal(refined.codes, model.sample(1100, seed=2, codes=3).codes)

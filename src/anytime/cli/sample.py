@@ -76,7 +76,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         print("compiling; this takes a while", file=sys.stderr)
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        sample = _drawn(arguments, model, stop)
+        sample, asked = _drawn(arguments, model, stop)
     write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
     for warning in said:
@@ -86,7 +86,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         print(model.measured.explained(arguments.quality))
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     rows = len(sample.rows)
-    made = f"{rows}" if arguments.refine is not None or rows == arguments.n else f"{rows} of {arguments.n}"
+    made = f"{rows}" if rows == asked else f"{rows} of {asked}"
     print(f"{made} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
         "out": str(arguments.out),
@@ -102,7 +102,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> Sample:
+def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> tuple[Sample, int]:
+    """The sample, and how many rows were asked for: when it is stopped, some may not have been begun."""
     from anytime.cli.console import SamplingConsole
     from anytime.cli.output import read_sample
 
@@ -114,8 +115,8 @@ def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> 
             draft = read_sample(arguments.refine)
             if arguments.pick is not None:
                 draft = draft.pick(_numbers(arguments.pick, "--pick"))
-            return model.refine(draft, **budget, progress=console.progress)
-        return model.sample(
+            return model.refine(draft, **budget, progress=console.progress), len(draft.rows)
+        drawn = model.sample(
             arguments.n,
             seed=arguments.seed,
             **budget,
@@ -125,6 +126,7 @@ def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> 
             top_p=arguments.top_p,
             progress=console.progress,
         )
+        return drawn, arguments.n
 
 
 @contextmanager

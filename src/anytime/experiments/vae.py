@@ -20,6 +20,7 @@ from anytime.experiments.workbench import Workbench, digest
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
 """Each series and its kind of run."""
 MOST = 0.999
+"""The share of the gain whose codes are also ranked on their own, for the evidence; the verdict ranks all of them."""
 
 
 def compute(bench: Workbench) -> Results:

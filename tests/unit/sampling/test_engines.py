@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,9 @@ def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkey
     assert [str(w.message)[:9] for w in said] == ["300 rows ", "150 rows "]
     assert torch.equal(sample.codes, whole.codes)
     assert torch.equal(sample.rows, whole.rows)
+    draft = replace(whole, codes=whole.codes[:, :2], session=None)
+    with pytest.warns(MemoryWarning, match="rows do not fit into memory"):
+        assert torch.equal(model.refine(draft).codes, whole.codes)
     monkeypatch.setattr(EagerEngine, "start", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         model.sample(2)

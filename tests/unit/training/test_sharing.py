@@ -40,5 +40,8 @@ def test_another_prior_begins_behind_the_autoencoder(tmp_path: Path) -> None:
     wider = replace(config, model=replace(config.model, prior=replace(config.model.prior, layers=1)))
     assert shared_stages(tmp_path, longer) == shared_stages(tmp_path, wider) == 2
     untuned = replace(config, tune=None)
-    model = train(untuned, dataset, tmp_path / "untuned", CPU, Silent(), "", share=tmp_path)
-    assert model.hash
+    train(untuned, dataset, tmp_path / "untuned", CPU, Silent(), "", share=tmp_path)
+    lines = [read(Paths(run).metrics) for run in (tmp_path, tmp_path / "untuned")]
+    first, second = ([line for line in each if line["stage"] in ("pretrain", "ordered")] for each in lines)
+    assert first == second, "the seconds too: it was not computed again"
+    assert [line["stage"] for line in lines[1]][len(second) :] == ["prior", "prior"], "its last stage is its own"
