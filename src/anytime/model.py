@@ -283,8 +283,10 @@ class AnytimeModel(nn.Module):
 
         That is `quality.json` where it was evaluated, and `temperatures.json` where they were fitted.
         """
-        folder = Path(folder)
+        folder, known = Path(folder), self._saved_hash
         self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
+        if known not in (None, self._saved_hash):  # the weights are no longer those that were fitted to
+            self.warmth = None
         if self.table is not None and self.table.model == self._saved_hash:
             write_table(folder, self.table)
         else:  # whatever lay there was another model's
