@@ -2,8 +2,10 @@
 
 import shutil
 import sys
+import warnings
 
-import torch
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # which comes after torch, with everything else
+import torch  # noqa: E402
 
 if torch.version.cuda and not torch.cuda.is_available() and shutil.which("nvidia-smi") is None:
     sys.exit(

@@ -74,8 +74,8 @@ def bundle(
         )
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))
-    measured = None if evaluation is None else _measured(evaluation, found, name)
     folder = (out or shelf.FOLDER) / name
+    measured = None if evaluation is None else _measured(evaluation, found, folder)
     _write(folder, model, tensors, found)
     contents = card.Contents(
         hash=found,
@@ -98,14 +98,14 @@ def _origin(run: Path) -> card.Origin:
     return card.Origin(config=read_config(run), start=start, seconds=seconds, alarms=read_order(run).get("alarms", []))
 
 
-def _measured(path: Path, found: str, name: str) -> dict[str, Any]:
+def _measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
     """An evaluation of these very weights."""
     data = read_json(path)
     theirs = data.get("environment", {}).get("model", "unknown")
     if theirs != found:
         raise UserError(
             f"--evaluation {path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
-            f"evaluate the bundle itself: anytime evaluate {shelf.FOLDER.name}/{name}"
+            f"evaluate the bundle itself: anytime evaluate {folder}"
         )
     return data
 

@@ -13,6 +13,11 @@ class UserError(ValueError):
     """
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it says that memory was asked for that is not there: Python's own, torch's on a CPU, or a GPU's."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A closing half-sentence for an unknown name: the nearest match if there is one, and all that is known.
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from anytime import packing, priors, shelf, storage
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
-from anytime.errors import UserError, nearest
+from anytime.errors import UserError, nearest, out_of_memory
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
 from anytime.sampling.eager import EagerEngine
@@ -38,6 +38,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
 CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
+ROWS = 1 << 31  # their numbers are hashed as int32
 DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
 
 
@@ -324,7 +325,7 @@ class AnytimeModel(nn.Module):
                 parts.append(self._session(wave).run(replace(budget, within=within), started=began, progress=progress))
                 first += size
             except RuntimeError as error:
-                if not _out_of_memory(error) or len(wave.rows) == 1:
+                if not out_of_memory(error) or len(wave.rows) == 1:
                     raise
                 size = (len(wave.rows) + 1) // 2
                 text = f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time"
@@ -343,6 +344,8 @@ class AnytimeModel(nn.Module):
         """`n` rows that begin with the prefix, if there is one; `count` codes are asked for."""
         if n < 1:
             raise UserError(f"-n must be at least 1, not {n}")
+        if n >= ROWS:
+            raise UserError(f"-n must be below {ROWS}, as many rows as noise is made for, not {n}")
         if not 0 <= seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {seed}")
         if prefix is None:
@@ -408,10 +411,6 @@ def locate(name: str | Path) -> Path:
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
     return folder
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _not_a_model(folder: Path) -> str:

@@ -133,6 +133,7 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     assert here("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence
+    assert f"anytime evaluate {shelf.FOLDER / 'little'}" in sentence
     assert not shelf.FOLDER.exists()
 
 

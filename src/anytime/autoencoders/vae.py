@@ -48,6 +48,8 @@ class VAEConfig:
             raise UserError("vae: kernels and strides need one entry each per convolution, widths one fewer")
         if self.length < 1 or not self.variance > 0:
             raise UserError(f"vae: length and variance must be above zero, not {self.length} and {self.variance}")
+        if min(*self.shape, *self.widths, *self.kernels, *self.strides) < 1:
+            raise UserError("vae: shape, widths, kernels and strides must all be at least 1")
         if self.decoded_size != self.shape[1:]:
             raise UserError(f"vae: these strides turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them")
 

@@ -45,6 +45,8 @@ class AutoencoderConfig:
             raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
+        if min(self.length, self.dim, *self.shape, *self.widths, *self.kernels, *self.strides) < 1:
+            raise UserError("autoencoder: shape, length, dim, widths, kernels and strides must all be at least 1")
         if self.blocks < 0:
             raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
         if self.network == "audio" and self.blocks:

@@ -5,13 +5,15 @@ Parsing needs neither torch nor the rest of the library; a verb imports what it 
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import json
 import os
 import sys
 from typing import NoReturn
 
-from anytime.errors import UserError, nearest
+from anytime.errors import UserError, nearest, out_of_memory
 
 VERBS = {
     "data": "known data sets, their state, verified download",
@@ -29,17 +31,39 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
     # Threads that spin while they wait bring a shared machine to its knees; read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that does not know a sign shows a question mark
     try:
-        _leave(_run(sys.argv[1:] if argv is None else argv))
+        status = _run(sys.argv[1:] if argv is None else argv)
+        _flush()
+        _leave(status)
     except UserError as error:
         print(f"anytime: {error}", file=sys.stderr)
+        _leave(2)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        print("anytime: this does not fit into memory; ask for fewer or smaller things at a time", file=sys.stderr)
         _leave(2)
     except KeyboardInterrupt:
         print("anytime: interrupted", file=sys.stderr)
         _leave(130)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         _leave(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"anytime: the output cannot be written ({error.strerror}); make room", file=sys.stderr)
+        _drop_output()
+        _leave(2)
+
+
+def _drop_output() -> None:
+    """Send what is still to be flushed nowhere: the interpreter would try again at its exit, and complain."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(status: int) -> NoReturn:
@@ -47,8 +71,7 @@ def _leave(status: int) -> NoReturn:
     gloo's threads may hang in that, or in the interpreter's own exit, and the others wait for us.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         os._exit(status)
     sys.exit(status)
 
@@ -72,8 +95,13 @@ def _run(argv: list[str]) -> int:
     result = module.run(arguments)
     if arguments.json and result is not None:  # None: another rank answers
         print(json.dumps(result))
-    sys.stdout.flush()
     return 0
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by who called us
+            stream.flush()
 
 
 def _overview() -> str:

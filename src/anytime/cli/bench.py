@@ -51,20 +51,21 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     import torch
 
-    from anytime.cli.output import check_writable
+    from anytime.cli.output import check_folder
     from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
     from anytime.evaluation.peers import CACHES
     from anytime.experiments.results import Results, Row, Verdict
     from anytime.training.folder import environment
 
-    check_writable(arguments.out)
+    for flag in ("threads", "every", "repeats"):
+        if (given := getattr(arguments, flag)) is not None and given < 1:
+            raise UserError(f"--{flag} must be at least 1, not {given}")
+    check_folder(arguments.out)
     if arguments.threads is not None:
-        if arguments.threads < 1:
-            raise UserError(f"--threads must be at least 1, not {arguments.threads}")
         torch.set_num_threads(arguments.threads)
     model = _model(arguments)
     device = model.device.type
-    batches, repeats = _numbers(arguments.batches, "--batches"), max(1, arguments.repeats)
+    batches, repeats = _numbers(arguments.batches, "--batches"), arguments.repeats
     peer_batches = _numbers(arguments.peer_batches or arguments.batches, "--peer-batches")
     every = arguments.every or max(1, model.length // 10)
     counts = sorted({*range(every, model.length + 1, every), model.length})
@@ -125,7 +126,11 @@ def _numbers(text: str, flag: str) -> list[int]:
 
 
 def _engine(text: str) -> tuple[str, str]:
+    from anytime.sampling.engine import DTYPES
+
     name, _, precision = text.partition(":")
+    if precision not in ("", *DTYPES):
+        raise UserError(f"--engines {text!r}: {precision!r} is no precision; use fp32 or bf16")
     return name, precision or ("fp32" if name == "eager" else "bf16")
 
 

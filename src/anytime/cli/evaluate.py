@@ -57,7 +57,7 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
-    from anytime.cli.output import check_folder, check_writable
+    from anytime.cli.output import check_folder
     from anytime.evaluation.assessment import check_shape, quality_table
     from anytime.evaluation.summary import report
     from anytime.experiments.results import Results, read
@@ -68,7 +68,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     started = time.monotonic()
     _settings(arguments, sound=False)  # what is wrong with them is said before the model is loaded
     folder = arguments.out or _place(arguments.model)
-    check_writable(folder)
     check_folder(folder)
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced

@@ -105,6 +105,8 @@ def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
 def read_sample(path: Path) -> Sample:
     """A sample from an .npz file that `anytime sample` wrote."""
     try:
+        if path.is_file() and not zipfile.is_zipfile(path):  # numpy would take it for a pickle and say how to trust it
+            raise ValueError("not a zip file")
         with np.load(path, allow_pickle=False) as file:
             settings = from_dict(Settings, json.loads(str(file["settings"])), f"{path}: settings")
             data, codes, rows = (torch.from_numpy(file[name]) for name in ("data", "codes", "rows"))

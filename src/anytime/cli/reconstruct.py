@@ -37,12 +37,12 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_writable
+    from anytime.cli.output import check_folder
     from anytime.model import load
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one picture or sound after the model")
-    check_writable(arguments.out)
+    check_folder(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
     for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
         if (arguments.out / name).resolve() in inputs:
@@ -92,7 +92,7 @@ def _sounds(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[R
         write_long_wav(arguments.out / name, work.parts(path, level.gain))
         note = f", {len(work.codes)} crops, error at an RMS of 0.1" if len(work.codes) > 1 else ", error at an RMS of 0.1"
         note += ", the file is clipped" if level.clipped else ""
-        yield Result(path, arguments.out / name, work.codes, work.squares / max(1, work.samples), note)
+        yield Result(path, arguments.out / name, work.codes, work.squares / work.samples, note)
 
 
 class _Sound:
@@ -120,6 +120,8 @@ class _Sound:
                 held = held[whole:]
         if len(held):
             yield self._reconstructed(held) / gain
+        if not self.samples:
+            raise UserError(f"{path} is shorter than one sample at 16 kHz: leave it out")
 
     def _reconstructed(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
         import torch

@@ -85,10 +85,12 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if arguments.quality is not None:
         print(model.measured.explained(arguments.quality))
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
-    print(f"{len(sample.rows)} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
+    rows = len(sample.rows)
+    made = f"{rows}" if arguments.refine is not None or rows == arguments.n else f"{rows} of {arguments.n}"
+    print(f"{made} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
         "out": str(arguments.out),
-        "n": len(sample.rows),
+        "n": rows,
         "codes": count,
         "quality": arguments.quality,
         "length": model.length,

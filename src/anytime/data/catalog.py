@@ -215,14 +215,17 @@ def located(entry: Entry, data: Path | None, cache: Path) -> Path:
     if entry.embedded:
         return digits.FOLDER
     if state(entry, cache) == "needs --data":
-        unfetched = f"is not fetched by this program ({entry.homepage})"
-        what = "reads your own pictures or sounds" if entry.shape is None else unfetched
-        raise UserError(f"{entry.name} {what}: pass the folder with --data DIR")
+        raise UserError(f"{entry.name} {unfetched(entry)}: pass the folder with --data DIR")
     if state(entry, cache) == "not downloaded":
         raise UserError(f"{entry.name} is not downloaded: run `anytime data get {entry.name}` or pass a copy with --data DIR")
     for file in entry.files:
         verify(cache / entry.name / file.name, file.hash, entry.name)
     return cache / entry.name
+
+
+def unfetched(entry: Entry) -> str:
+    """Why there is nothing to download, in words."""
+    return "reads your own pictures or sounds" if entry.shape is None else f"is not fetched by this program ({entry.homepage})"
 
 
 def _given(entry: Entry, data: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anytime.data import digits
 from anytime.data.cache import cache_folder, digest, rejected, remember, verify
-from anytime.data.catalog import RemoteFile, find
+from anytime.data.catalog import RemoteFile, find, unfetched
 from anytime.data.progress import DownloadBar
 from anytime.errors import UserError
 
@@ -20,7 +20,7 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
     if entry.embedded:
         return digits.FOLDER
     if not entry.files:
-        raise UserError(f"{name} reads your own pictures and has nothing to download: pass their folder with --data DIR")
+        raise UserError(f"{name} {unfetched(entry)}: pass the folder with --data DIR")
     folder = (cache or cache_folder()) / name
     for file in entry.files:
         if (folder / file.name).is_file():

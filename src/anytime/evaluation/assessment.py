@@ -21,6 +21,7 @@ from anytime.evaluation.quality import Row, data_row, reconstruction_rows, refer
 from anytime.evaluation.recognition import recognition_rows
 from anytime.evaluation.speed import REPEATS, speed_by_codes
 from anytime.model import AnytimeModel
+from anytime.sampling import noise
 from anytime.sampling.budget import code_count
 from anytime.sampling.table import Length, QualityTable
 from anytime.sampling.warmth import FITTED
@@ -57,10 +58,10 @@ class Settings:
             raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        if isinstance(self.temperature, str) and self.temperature != FITTED:
+        if not isinstance(self.temperature, str):
+            noise.Settings(temperature=self.temperature)  # says what is wrong with it
+        elif self.temperature != FITTED:
             raise UserError(f"--temperature must be a number or {FITTED!r}, not {self.temperature!r}")
-        if not isinstance(self.temperature, str) and not self.temperature > 0:
-            raise UserError(f"--temperature must be above 0, not {self.temperature:g}")
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:

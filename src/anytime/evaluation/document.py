@@ -11,9 +11,9 @@ from typing import Any
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-img { max-width: 100%; image-rendering: pixelated } figure { margin: 1.5rem 0 } figcaption { color: #555 }
+img { max-width: 100% } figure { margin: 1.5rem 0 } figcaption { color: #555 }
 table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
+td { font-variant-numeric: tabular-nums } .facts td { overflow-wrap: anywhere }
 """
 
 
@@ -33,7 +33,7 @@ def picture(kind: str, content: bytes, caption: str) -> str:
 def facts_table(facts: Mapping[str, str]) -> str:
     """A name and a text in every line."""
     cells = "\n".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
-    return f"<table>{cells}</table>"
+    return f'<table class="facts">{cells}</table>'
 
 
 def table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -106,7 +106,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: the yardstick, the bands, diversity, the codes."""
     name = distance_name(rows)
     (data,), (codes,), sampled = of_series(rows, "held-out data"), of_series(rows, "codes"), of_series(rows, "samples")
-    full, errors = sampled[-1], of_series(rows, "error")
+    full, errors = max(sampled, key=lambda row: int(row["codes"])), of_series(rows, "error")
     half = {row["band"]: row["codes"] for row in of_series(rows, "half-way")}
     told = [
         f"Distances of {errors[0]['examples']:,} held-out crops of {CROP / RATE:g} s, padding left out.",
@@ -122,7 +122,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         told += [
             f"The recogniser hears {data['accuracy']:.1%} of {data['unheard']:,} real digits of unheard voices right{believed},"
             f" and is sure of {data['recognised']:.1%} of them.",
-            f"Digits recognised at full length: {by_digit}.",
+            f"Digits recognised from {full['codes']} codes: {by_digit}.",
         ]
     told.append(
         f"{codes['bits_per_code']:.3f} bits a held-out code, {codes['bits']:.1f} a crop; "

@@ -20,7 +20,7 @@ from anytime.evaluation.ears import ENOUGH, KIND, Ears, ears_for
 from anytime.evaluation.quality import reference
 from anytime.evaluation.statistics import Statistics
 from anytime.experiments.catalogue import BEST, PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.strips import show, strip
 from anytime.experiments.workbench import Workbench, digest
 from anytime.model import AnytimeModel
@@ -317,6 +317,4 @@ def draw(path: Path) -> Path:
     heard.set(xlabel="fraction of the codes", ylabel=value, title="samples, temperature 1")
     for axes in (distances, bands, heard):
         axes.legend(fontsize="small")
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

@@ -11,7 +11,7 @@ from anytime.evaluation.quality import data_row
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.catalogue import PAIR
 from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, agreed, curve, read
+from anytime.experiments.results import Results, Row, Verdict, agreed, curve, read, write_figure
 from anytime.experiments.workbench import Workbench, digest
 
 SAMPLES, PAPER = 50_000, {"celeba": 100_000}
@@ -110,6 +110,4 @@ def draw(path: Path) -> Path:
             axes.axhline(row[name], color="grey", linestyle="--", label=HELD_OUT)
     axes.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
     axes.legend()
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

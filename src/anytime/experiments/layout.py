@@ -17,7 +17,7 @@ from anytime.data import Dataset
 from anytime.data.catalog import CATALOG
 from anytime.data.loader import to_float
 from anytime.evaluation.reconstruction import BATCH, error_by_row
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.strips import show, strip
 from anytime.experiments.workbench import Workbench, digest
 from anytime.model import AnytimeModel
@@ -154,9 +154,7 @@ def draw(path: Path) -> Path:
     for axis, row in zip(right.subplots(len(strips), 1), strips, strict=True):
         title = "data" if row["what"] == "data" else f"{row['series']}-wise {row['what']}, a quarter of the codes"
         show(axis, row["png"], title)
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)
 
 
 def _curves(rows: list[Row]) -> dict[tuple[str, float | None], str]:

@@ -15,7 +15,7 @@ from anytime.autoencoders import pca
 from anytime.autoencoders.quantizer import codebook_use
 from anytime.evaluation.reconstruction import pca_error_by_codes
 from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.workbench import Workbench, digest
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -141,6 +141,4 @@ def draw(path: Path) -> Path:
         axes.set(xlabel=across, ylabel=label, title=results.dataset)
         axes.legend()
     figure.axes[-1].set_ylim(0, None)
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

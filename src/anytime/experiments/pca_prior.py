@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anytime.data.loader import to_float
 from anytime.evaluation.likelihood import bits_per_dim
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.strips import show, strip
 from anytime.experiments.verdicts import below, values
 from anytime.experiments.workbench import Workbench, digest
@@ -95,6 +95,4 @@ def draw(path: Path) -> Path:
         show(picture, next(row["png"] for row in results.rows if row["series"] == space and "png" in row), f"samples, {space}")
     axes.set(xlabel="epoch", ylabel="bits per dimension", title=results.dataset)
     axes.legend(fontsize="small")
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

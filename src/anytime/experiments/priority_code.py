@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.strips import show, strip
 from anytime.experiments.workbench import Workbench
 from anytime.model import AnytimeModel
@@ -113,6 +113,4 @@ def draw(path: Path) -> Path:
         for axes, row in zip(column, own, strict=False):
             show(axes, row["png"], f"{kind}, first code {row['code']}: {row['ratio']:.2f} of a random pair's distance")
     figure.suptitle(results.dataset)
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.verdicts import below, values
 from anytime.experiments.workbench import Workbench, digest
 from anytime.model import AnytimeModel
@@ -84,6 +84,4 @@ def draw(path: Path) -> Path:
         plot(axes, results.rows, series, style)
     axes.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
     axes.legend()
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

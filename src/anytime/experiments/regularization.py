@@ -17,7 +17,7 @@ from anytime.evaluation.summary import distance_name
 from anytime.experiments.catalogue import PAIR
 from anytime.experiments.distances import ALIKE, Meter, label, plot, samples_of
 from anytime.experiments.kinds import FEWER, with_fewer
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.tailored import whole
 from anytime.experiments.verdicts import Values, below, every, less, values
 from anytime.experiments.workbench import Workbench, digest
@@ -129,6 +129,4 @@ def draw(path: Path) -> Path:
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
         axes.legend(fontsize="small")
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

@@ -10,7 +10,8 @@ from typing import Any
 
 from anytime.config import from_dict, read_json
 from anytime.errors import UserError
-from anytime.storage import write_json
+from anytime.evaluation.document import plot_png
+from anytime.storage import write_json, write_whole
 
 Row = dict[str, Any]
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
@@ -54,6 +55,13 @@ def read(path: Path) -> Results:
         return Results(verdicts=verdicts, **data)
     except (KeyError, TypeError):
         raise UserError(f"{path} is no results file of this version; run its experiment again") from None
+
+
+def write_figure(path: Path, figure: Any) -> Path:
+    """A matplotlib figure as PNG beside the results file that it was drawn from, whole or not at all."""
+    target = path.with_suffix(".png")
+    write_whole(target, plot_png(figure))
+    return target
 
 
 def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, float]:

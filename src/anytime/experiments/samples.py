@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.strips import show, strip
 from anytime.experiments.workbench import Workbench
 from anytime.model import AnytimeModel
@@ -95,6 +95,4 @@ def draw(path: Path) -> Path:
     for axes, row in zip(figure.subplots(len(FRACTIONS), len(PAIR)).T.flat, grids, strict=True):
         show(axes, row["png"], f"{row['series']}, {row['codes']} of {row['length']} codes")
     figure.suptitle(results.dataset)
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from anytime.evaluation.speed import BATCH, REPEATS, quantile, speed_by_codes, timed
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.workbench import Setting, Workbench
 from anytime.model import AnytimeModel, load
 from anytime.priors.pixelspace import PixelSpace, PixelSpaceConfig
@@ -209,6 +209,4 @@ def draw(path: Path) -> Path:
     shares.set(xlabel="fraction of the codes", ylabel="decoder's share", ylim=(0, 1), title=results.environment["hardware"])
     seconds.legend(fontsize="small")
     shares.legend(fontsize="small")
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

@@ -7,7 +7,7 @@ from pathlib import Path
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.distances import ALIKE, FRACTIONS, FULL, Meter, label, plot, samples_of
 from anytime.experiments.kinds import tailored
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.verdicts import below, values
 from anytime.experiments.workbench import Workbench
 
@@ -62,6 +62,4 @@ def draw(path: Path) -> Path:
         plot(axes, results.rows, series, style, "codes")
     axes.set(xlabel="codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
     axes.legend()
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

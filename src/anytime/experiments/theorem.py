@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anytime.experiments.results import Results, Row, Verdict, read
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.training.folder import environment
 
 PROBABILITIES = (0.30, 0.24, 0.18, 0.13, 0.09, 0.06)
@@ -180,6 +180,4 @@ def draw(path: Path) -> Path:
         axes.set(title=f"noise: {law}", xlabel="code i", xticks=codes)
     figure.axes[0].set_ylabel("I(z_i; x | z_<i), bits")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

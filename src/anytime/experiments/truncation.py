@@ -8,7 +8,7 @@ from pathlib import Path
 from anytime.autoencoders.truncation import probabilities
 from anytime.evaluation.summary import distance_name
 from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, curve, read
+from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.verdicts import averages, below, values
 from anytime.experiments.workbench import Workbench
 
@@ -84,6 +84,4 @@ def draw(path: Path) -> Path:
     distances.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
     for axes in (laws, distances):
         axes.legend()
-    target = path.with_suffix(".png")
-    figure.savefig(target, dpi=120)
-    return target
+    return write_figure(path, figure)

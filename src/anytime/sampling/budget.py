@@ -53,6 +53,8 @@ class Budget:
     """Stop as soon as this is set, from any thread."""
 
     def __post_init__(self) -> None:
+        if self.codes < 1:
+            raise UserError(f"--codes must be at least 1, not {self.codes}")
         if self.within is not None and not 0 < self.within <= LONGEST:  # NaN is refused too
             raise UserError(f"--within must be above 0 and at most {LONGEST:.0f} seconds, not {self.within}")
 

@@ -144,7 +144,11 @@ class CudaEngine:
         self._leave(arena)
         n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
         buffers.position.fill_(rows.fed)
-        buffers.temperature.copy_(torch.tensor(draft.settings.temperature))
+        temperature = draft.settings.temperature
+        if isinstance(temperature, tuple):
+            buffers.temperature.copy_(torch.tensor(temperature))
+        else:
+            buffers.temperature.fill_(temperature)
         request = torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32)
         buffers.request[: 3 + n] = torch.cat([request, draft.rows.to("cpu", torch.int32)])
         if rows.given:

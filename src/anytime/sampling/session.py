@@ -62,6 +62,8 @@ class Session:
         progress: Progress | None = None,
     ) -> Sample:
         """Go on until the budget is spent; returns the complete sample made so far."""
+        if budget.codes > self.length:
+            raise UserError(f"--codes must be between 1 and {self.length}, the model's length, not {budget.codes}")
         started = clock() if started is None else started
         # Steps are only asked for, and done in the background; whoever may stop in the middle must not ask too far ahead.
         watched = budget.within is not None or budget.stop is not None or progress is not None

@@ -175,8 +175,10 @@ class TuneTask:
         )
 
     def optimizer(self) -> torch.optim.Optimizer:
-        trained = [*self.objective.decoder.parameters(), *self.objective.judge.parameters()]
-        return torch.optim.Adam(trained, betas=BETAS, **for_device(trained[0], self.stage.rate))
+        decoder, judge = (list(part.parameters()) for part in (self.objective.decoder, self.objective.judge))
+        # A rate each: where it is a tensor, one that both shared would hold the judge's alone.
+        ahead = {"params": judge, "times": self.stage.lead, **for_device(judge[0], self.stage.rate)}
+        return torch.optim.Adam([{"params": decoder}, ahead], betas=BETAS, **for_device(decoder[0], self.stage.rate))
 
     def rate(self, step: int) -> float:
         return falling_rate(self.stage.rate, "cosine", step, self.epochs * self.steps_per_epoch)

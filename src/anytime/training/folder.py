@@ -81,7 +81,7 @@ def locked(folder: Path, config: Settings) -> Iterator[None]:
             raise UserError(f"another process is training in {folder}; wait for it or choose another --out") from None
         _agree(folder / "config.json", config)
         for left in folder.rglob(".*.partial"):  # by a process that was killed while it wrote
-            left.unlink()
+            left.unlink(missing_ok=True)  # an evaluation may have finished it meanwhile
         distributed.barrier()
         yield
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm
 
 from anytime.data.spectrogram import RESOLUTIONS, spectrum
 
@@ -60,39 +61,22 @@ def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -
 
 
 class PictureJudge(nn.Module):
-    """Residual blocks that halve a picture down to 8 × 8 places, two more there, and one score of the whole.
+    """Convolutions that halve a picture down to about 8 × 8 places, one more there, and a score of every place.
 
-    Every layer is divided by its largest singular value: a judge that may not be steep can always be learned from.
+    Each doubles the channels. A score sees most of the picture, and the decoder is told where it is wrong.
     """
 
     def __init__(self, width: int, channels: int, size: int) -> None:
         super().__init__()
-        halvings = max(1, (size // 8).bit_length() - 1)
-        downs = [True] * halvings + [False] * 2
-        self.first = spectral_norm(nn.Conv2d(channels, width, 3, padding=1))
-        self.blocks = nn.ModuleList(_JudgeBlock(width, down) for down in downs)
-        self.last = spectral_norm(nn.Linear(width, 1))
+        halvings = max(1, round(math.log2(size / 8)))
+        widths = [width << level for level in range(halvings + 1)]
+        *halving, staying = pairwise([channels, *widths])
+        layers: list[nn.Module] = [nn.Conv2d(i, o, 4, 2, 1) for i, o in halving]
+        self.layers = nn.ModuleList([*layers, nn.Conv2d(*staying, 3, padding=1), nn.Conv2d(widths[-1], 1, 3, padding=1)])
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
-        h, features = self.first(2 * x - 1), list[Tensor]()
-        for block in self.blocks:
-            h = block(h)
-            features.append(h)
-        return Verdict([self.last(F.relu(h).mean((2, 3))).float()], features)
-
-
-class _JudgeBlock(nn.Module):
-    """x + W₂ ρ(W₁ ρ(x)), halved where it is asked for."""
-
-    def __init__(self, width: int, down: bool) -> None:
-        super().__init__()
-        self.one, self.two = (spectral_norm(nn.Conv2d(width, width, 3, padding=1)) for _ in range(2))
-        self.beside = spectral_norm(nn.Conv2d(width, width, 1)) if down else nn.Identity()
-        self.down = nn.AvgPool2d(2) if down else nn.Identity()
-
-    def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width half_height half_wide"]:
-        y: Tensor = self.down(self.two(F.relu(self.one(F.relu(x))))) + self.beside(self.down(x))
-        return y
+        features: list[Tensor] = []  # the compiler does not know list[Tensor]()
+        return Verdict([_seen(self.layers, 2 * x - 1, features)], features)
 
 
 def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:

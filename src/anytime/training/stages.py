@@ -63,6 +63,9 @@ class TuneStage:
     batch: int = 64
     """Examples per step, over all ranks."""
     rate: float = 2e-4
+    """The decoder's."""
+    lead: float = 1.0
+    """The judge's rate, as a multiple of it: a judge that learns no faster than what it judges is always one step behind."""
     padding: Padding = "masked"
     error: float = 1.0
     """Weight of the squared error."""
@@ -94,6 +97,8 @@ class TuneStage:
             raise UserError("tune stage: weights must be at least 0, swapped between 0 and 0.5")
         if min(self.views, self.width, self.bank) < 1 or self.drawn < 0:
             raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
+        if not self.lead > 0:
+            raise UserError(f"tune stage: lead must be above 0, not {self.lead}")
         check_average(self.average)
 
 

@@ -97,9 +97,10 @@ class GraphedStep:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate; a graph reads it from a tensor."""
+    """Set the learning rate, times what a group has of its own; a graph reads it from a tensor."""
     for group in optimizer.param_groups:
+        own = rate * group.get("times", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own

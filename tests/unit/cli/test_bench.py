@@ -42,6 +42,9 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
         (["mnist", "--batches", "0"], "--batches '0' must be whole numbers"),
         (["mnist", "--batches", "x"], "--batches 'x' must be whole numbers"),
         (["mnist", "--threads", "0"], "--threads must be at least 1"),
+        (["mnist", "--every", "0"], "--every must be at least 1"),
+        (["mnist", "--repeats", "-4"], "--repeats must be at least 1"),
+        (["mnist", "--engines", "eager:fp64"], "'fp64' is no precision"),
         (["mnist", "--engines", "cuda", "--peers", "none"], "--engine cuda needs an NVIDIA GPU"),
     ],
 )

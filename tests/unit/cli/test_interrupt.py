@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ import numpy as np
 import pytest
 
 from anytime.cli.console import SamplingConsole
+from anytime.sampling.eager import EagerEngine
+
+
+@pytest.fixture(autouse=True)
+def _usual_handler() -> Iterator[None]:
+    """Ctrl-C as on a terminal: what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupting(monkeypatch: pytest.MonkeyPatch, at: int, times: int) -> None:
@@ -41,6 +51,13 @@ def test_the_first_keeps_the_sample_made_so_far(
         assert made["data"].shape == whole["data"].shape
     assert f"{count} of" in outcome.out
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_rows_that_were_not_begun_are_told(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EagerEngine, "wave", 4)
+    interrupting(monkeypatch, at=2, times=1)
+    outcome = command("sample", model, "-n", 10, "--out", tmp_path / "part.npz")
+    assert outcome.out.startswith("4 of 10 samples of ")
 
 
 def test_the_second_aborts(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

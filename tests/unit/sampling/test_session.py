@@ -177,3 +177,12 @@ def test_picked_rows_keep_their_numbers() -> None:
     with pytest.raises(UserError, match="4, 1"):
         picked.pick([0])
     assert isinstance(picked, Sample)
+
+
+def test_a_budget_of_no_codes_or_of_too_many_is_refused_before_any_step() -> None:
+    prior = FakePrior()
+    with pytest.raises(UserError, match="--codes must be at least 1, not 0"):
+        Budget(codes=0)
+    with pytest.raises(UserError, match="--codes must be between 1 and 6"):
+        session_of(prior, torch.arange(2)).run(Budget(codes=7))
+    assert prior.told == []

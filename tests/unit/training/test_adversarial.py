@@ -16,13 +16,14 @@ from anytime.data.dataset import synthetic
 from anytime.data.tones import synthetic_sounds
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
-from anytime.training.adversarial import Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
+from anytime.training.adversarial import BETAS, Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
 from anytime.training.averages import Follower
+from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.judges import PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
 from anytime.training.stages import TuneStage
-from anytime.training.step import Compute
+from anytime.training.step import Compute, set_rate
 
 STAGE = TuneStage(epochs=2, truncation=Uniform(), batch=16, swapped=0.0, width=4)
 
@@ -207,20 +208,45 @@ def test_the_weights_that_are_kept_follow_slowly() -> None:
     assert same.live is kept and not same.apart
 
 
-def test_a_judge_is_never_steep() -> None:
-    """Each layer stretches nothing: the score moves at most as far as a bound by its depth says."""
+@pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
+def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
+    verdict = PictureJudge(2, 3, size)(torch.rand(5, 3, size, size))
+    assert [score.shape for score in verdict.scores] == [(5, 1, side, side)]
+    assert verdict.features[-1].shape[-2:] == (side, side)
+    assert [feature.shape[1] for feature in verdict.features] == [2 << level for level in range(len(verdict.features))]
+
+
+def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
     torch.manual_seed(0)
-    judge = PictureJudge(8, 3, 32)
-    with torch.no_grad():
-        for parameter in judge.parameters():
-            parameter.mul_(5)  # a judge that has grown
-        for _ in range(20):
-            judge(torch.rand(2, 3, 32, 32))  # the singular vectors follow
-        judge.eval()
-        largest = torch.linalg.matrix_norm(judge.last.weight, 2)
-        assert largest == pytest.approx(1.0, abs=0.02)
-        kernel = judge.blocks[0].one.weight.flatten(1)  # type: ignore[union-attr]
-        assert torch.linalg.matrix_norm(kernel, 2) == pytest.approx(1.0, abs=0.1)
+    judge, x = PictureJudge(8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0
+    blurred = nn.functional.avg_pool2d(x, 7, 1, 3)
+    optimizer, losses = torch.optim.Adam(judge.parameters(), 2e-3, BETAS), []
+    for _ in range(100):
+        numbers = torch.rand(len(x), 8)
+        loss = hinge(*(judge(moved_pictures(part, numbers)) for part in (x, blurred)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(2.0, abs=0.1), "at first it cannot"
+    assert losses[-1] < 1.6
+
+
+def test_the_judge_learns_faster_than_what_it_judges(tiny: AnytimeModel) -> None:
+    made = task(tiny, replace(STAGE, lead=4.0))
+    optimizer = made.optimizer()
+    move = Compute(torch.device("cpu")).step(made, optimizer)
+    set_rate(optimizer, made.rate(0))
+    move(made.inputs(0))
+    again = made.optimizer()
+    restore_optimizer(again, optimizer_tensors(optimizer))
+    for each in (optimizer, again):
+        set_rate(each, made.rate(5))
+        decoder, judge = each.param_groups
+        assert decoder["lr"] == made.rate(5) < made.rate(0) and judge["lr"] == 4 * decoder["lr"]
+        for group, part in ((decoder, made.objective.decoder), (judge, made.objective.judge)):
+            assert all(one is other for one, other in zip(group["params"], part.parameters(), strict=True))
+            assert all(each.state[p]["step"] == 1 for p in group["params"])
 
 
 def test_validation_changes_nothing(tiny: AnytimeModel) -> None:
@@ -299,6 +325,7 @@ def test_pictures_are_moved_alike_and_gradients_pass() -> None:
         {"drawn": -1},
         {"bank": 0},
         {"average": 1.0},
+        {"lead": 0.0},
     ],
 )
 def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:
