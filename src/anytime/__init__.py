@@ -13,18 +13,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anytime.errors import UserError
     from anytime.model import AnytimeModel, load
-    from anytime.sampling.budget import Budget, DeadlineWarning
+    from anytime.sampling.budget import Budget, DeadlineWarning, MemoryWarning
     from anytime.sampling.sampler import Sample
     from anytime.sampling.session import Session
 
 __version__ = "0.1.0"
 
-__all__ = ["AnytimeModel", "Budget", "DeadlineWarning", "Sample", "Session", "UserError", "__version__", "load"]
+__all__ = [
+    "AnytimeModel",
+    "Budget",
+    "DeadlineWarning",
+    "MemoryWarning",
+    "Sample",
+    "Session",
+    "UserError",
+    "__version__",
+    "load",
+]
 
 _HOME = {
     "AnytimeModel": "anytime.model",
     "Budget": "anytime.sampling.budget",
     "DeadlineWarning": "anytime.sampling.budget",
+    "MemoryWarning": "anytime.sampling.budget",
     "Sample": "anytime.sampling.sampler",
     "Session": "anytime.sampling.session",
     "UserError": "anytime.errors",
