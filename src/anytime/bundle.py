@@ -24,7 +24,7 @@ from anytime.errors import UserError
 from anytime.evaluation import card
 from anytime.model import CONFIG, WEIGHTS, AnytimeModel, load
 from anytime.packing import KIND, Format, packed, unpacked
-from anytime.sampling import table
+from anytime.sampling import table, warmth
 from anytime.training import log
 from anytime.training.folder import Paths, read_config
 from anytime.training.order import read_order
@@ -111,11 +111,14 @@ def _measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], found: str) -> None:
-    """The folder of a saved model, its weights packed; a table of the same weights stays."""
+    """The folder of a saved model, its weights packed; a table of the same weights stays, temperatures are the run's."""
     storage.write_tensors(folder / WEIGHTS, tensors, {"kind": KIND})
     path = folder / table.FILE
     if path.is_file() and read_json(path).get("model") != found:
         path.unlink()
+    (folder / warmth.FILE).unlink(missing_ok=True)
+    if model.warmth is not None:  # rounded weights are the same prior; what they make of it is measured
+        warmth.write_warmth(folder, found, model.warmth)
     storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
 
 

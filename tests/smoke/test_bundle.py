@@ -16,7 +16,7 @@ from anytime import shelf, storage
 from anytime.bundle import Formats, bundle, main
 from anytime.config import to_dict
 from anytime.evaluation import card
-from anytime.model import CONFIG, WEIGHTS, load
+from anytime.model import CONFIG, WARMTH, WEIGHTS, load
 from anytime.packing import KIND
 
 Here = Callable[..., Any]
@@ -50,7 +50,7 @@ def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
     """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
     made = bundle(Path("run"), "little")
     assert made.folder == shelf.FOLDER / "little"
-    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, card.FILE}
+    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, card.FILE}
     tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
     assert facts == {"kind": KIND}
     assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8
