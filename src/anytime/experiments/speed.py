@@ -70,7 +70,7 @@ def model_rows(bench: Workbench, series: str, kind: str, engine: str, fractions:
     model, weights = _model(bench, kind, engine)
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     repeats = SMOKE_REPEATS if s.smoke else REPEATS
-    s.reporter.stage(series, 0, len(counts))
+    s.reporter.stage(series, 0, repeats)
     found = speed_by_codes(model, counts, batch=_batch(s), repeats=repeats, progress=lambda done: s.reporter.progress(done, {}))
     about = {"series": series, "engine": model.engine.name, "precision": getattr(model.engine, "precision", "fp32")}
     return [
