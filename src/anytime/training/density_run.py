@@ -49,8 +49,8 @@ def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> Den
         name=name, shape=picture_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length)
     )
     config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, rate=RATE))
-    if scale == "short":
-        return replace(config, prior=replace(config.prior, epochs=20))
+    if scale == "short":  # an epoch of them is over ten times as long as one of codes
+        return replace(config, prior=replace(config.prior, epochs=10))
     if scale == "smoke":
         small = ContinuousConfig(length=length, layers=1, width=16, hidden=32, heads=2, mixtures=3)
         return replace(
