@@ -23,13 +23,13 @@ _HIDDEN = 0.15  # share of the bands, and of the frames, at most, that is hidden
 
 @dataclass(frozen=True, kw_only=True)
 class RecogniserConfig:
-    widths: tuple[int, ...] = (24, 48, 96, 128)
+    widths: tuple[int, ...] = (32, 64, 128, 192)
     """Channels of the convolutions, each of which halves time and frequency."""
     features: int = 128
     """Numbers that a sound is summed up in."""
     classes: int = 10
     """What it tells apart, besides what is none of them: without that class it would be sure of noise, too."""
-    dropout: float = 0.2
+    dropout: float = 0.3
 
 
 class Recogniser(nn.Module):

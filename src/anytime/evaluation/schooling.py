@@ -20,7 +20,7 @@ from anytime.evaluation.recogniser import Recogniser, RecogniserConfig
 MANNERS = ("as it is", "backwards", "halves swapped", "a third faster", "a third slower")
 """What is done to sounds without labels; noise of their own spectrum is none of these."""
 _SHIFT = 1600  # samples, a tenth of a second: where a digit begins says nothing of which it is
-_SPEED = 0.2  # faster or slower, higher or lower by this share: other voices
+_SPEED = 0.15  # faster or slower, higher or lower by this share: other voices
 _GAIN = 2.0  # louder or softer by this factor at most: samples are not scaled as recordings are
 _NOTHINGS = 6  # one sound in so many is made into no digit
 _PIECES = range(6, 21)  # into so many pieces a sound is cut, of 48 to 160 ms
@@ -31,10 +31,10 @@ _WARM = 10  # one step in so many comes before the rate is at its height
 class Training:
     """How the network is trained: AdamW, its rate rising in a line and falling in a cosine."""
 
-    epochs: int = 15
+    epochs: int = 20
     batch: int = 128
     rate: float = 3e-3
-    noise: float = 0.03
+    noise: float = 0.01
     """Largest noise laid over a sound, whose RMS is about 0.1."""
     seed: int = 0
 
