@@ -20,17 +20,19 @@ GOOD = [
     {"series": "voices", "part": "test", "accuracy": ENOUGH},
     {"series": "no digit", "taught": True, "recognised": FEW},
     {"series": "no digit", "taught": False, "recognised": 1.0},
-    {"series": "noise", "frechet_digits": 1.0},
-    {"series": "noise", "frechet_digits": 2.0},
+    {"series": "noise", "level": 0.0, "frechet_digits": 1.0},
+    {"series": "noise", "level": 0.003, "frechet_digits": 3.0},
+    {"series": "noise", "level": 0.01, "frechet_digits": 2.0},
+    {"series": "noise", "level": 0.03, "frechet_digits": 4.0},
 ]
 
 
 def test_what_is_asked() -> None:
-    assert list(holds(GOOD, "frechet_digits").values()) == [True] * 3
-    worse = [{**GOOD[1], "accuracy": ENOUGH - 0.01}, {**GOOD[2], "recognised": 2 * FEW}, {**GOOD[5], "frechet_digits": 1.0}]
-    for place, row in zip((1, 2, 5), worse, strict=True):
-        found = list(holds([*GOOD[:place], row, *GOOD[place + 1 :]], "frechet_digits").values())
-        assert found.count(False) == 1
+    assert list(holds(GOOD, "frechet_digits").values()) == [True] * 4
+    worse = {1: {"accuracy": ENOUGH - 0.01}, 2: {"recognised": 2 * FEW}, 5: {"frechet_digits": 1.0}, 7: {"frechet_digits": 2.0}}
+    for place, (row, change) in enumerate(worse.items()):
+        found = holds([*GOOD[:row], {**GOOD[row], **change}, *GOOD[row + 1 :]], "frechet_digits")
+        assert [not held for held in found.values()] == [i == place for i in range(4)]
 
 
 def test_sounds_without_digits_are_as_loud_as_digits_and_nothing_but_silence_is_silent() -> None:
