@@ -77,6 +77,7 @@ class AnytimeModel(nn.Module):
         self._engine: Engine | None = None  # built when it is first needed
         self._paces: dict[int, Pace] = {}  # of this engine, by the number of rows
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
+        self._engine_hash: str | None = None  # of the weights that the engine has: hashing takes longer than sampling
         self.table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
         self.warmth: Warmth | None = None  # the temperatures that training fitted to its prior
 
@@ -114,13 +115,13 @@ class AnytimeModel(nn.Module):
 
     def use(self, engine: str | None = None, precision: str | None = None) -> AnytimeModel:
         """Sample with this engine from now on: by default the fastest for the device. Engines hold copies of the weights."""
-        self._choice, self._engine = (engine, precision), None
+        self._choice, self._engine, self._engine_hash = (engine, precision), None, None
         return self
 
     def train(self, mode: bool = True) -> AnytimeModel:
         """Weights are about to change: forget what was computed from them."""
         if mode:
-            self._engine = self._saved_hash = self.warmth = None
+            self._engine = self._engine_hash = self._saved_hash = self.warmth = None
         super().train(mode)
         return self
 
@@ -356,7 +357,8 @@ class AnytimeModel(nn.Module):
             raise UserError(f"a prefix must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
         if prefix.shape[1] > count:
             raise UserError(f"--prefix holds {prefix.shape[1]} codes, more than the {count} asked for; raise --codes")
-        return Draft(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self.hash)
+        self._engine_hash = self._engine_hash or self.hash
+        return Draft(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self._engine_hash)
 
     def _check_owner(self, other: str, what: str) -> None:
         if other != self.hash:

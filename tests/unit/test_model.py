@@ -275,6 +275,18 @@ def test_a_finished_run_loads_by_its_folder(tiny: AnytimeModel, tmp_path: Path) 
     assert load(tmp_path / "run").hash == tiny.hash
 
 
+def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that would take longer than the sample."""
+    model, hashed = AnytimeModel(tiny.config).eval(), list[int]()
+    digest = storage.digest
+    monkeypatch.setattr(storage, "digest", lambda tensors: hashed.append(1) or digest(tensors))
+    first = model.sample(1).model
+    assert model.sample(2, seed=1).model == first and len(hashed) == 1
+    with torch.no_grad():
+        model.train().autoencoder.quantizer.codebook += 1
+    assert first != model.eval().sample(1).model == model.hash
+
+
 def test_the_hash_names_the_weights(tiny: AnytimeModel, saved: Path, tmp_path: Path) -> None:
     model = copy.deepcopy(tiny)
     assert model.hash == tiny.hash == load(saved).hash == storage.digest(tiny.state_dict())

@@ -107,7 +107,6 @@ def _model(arguments: Arguments) -> AnytimeModel:
     elif arguments.model in SHAPES:
         torch.manual_seed(0)
         model = AnytimeModel(paper(arguments.model, SHAPES[arguments.model]).model).to(device).eval()
-        model._saved_hash = "random weights"  # hashing them at every call would be timed, too
     else:
         raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {nearest(arguments.model, SHAPES)}")
     if not isinstance(model.config.prior, TransformerConfig):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anytime.data import Dataset
     from anytime.experiments.catalogue import Experiment
     from anytime.experiments.reproduce import Written
-    from anytime.training.recipes import Scale
+    from anytime.training.settings import Scale
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
 

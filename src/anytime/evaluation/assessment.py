@@ -199,7 +199,7 @@ def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> 
 def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> list[Row]:
     """Samples a second at the paper's batch, and the decoder's part of the time (Fig. 4b)."""
     counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
-    reporter.stage("speed", 0, len(counts))
+    reporter.stage("speed", 0, settings.repeats)
     found = speed_by_codes(model, counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
     return [
         {

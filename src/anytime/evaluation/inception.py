@@ -52,7 +52,7 @@ class Inception:
         self.name, self.digest = (f"{which}{' tf32' if self.tf32 else ''}" for which in (FILE.removesuffix(".pt"), CHECKSUM))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript: deprecated, and the form it is published in
-            self.network = torch.jit.load(str(path), map_location=device).eval()
+            self.network = torch.jit.load(str(path), map_location=device).eval().to(memory_format=self._format)
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
@@ -60,9 +60,15 @@ class Inception:
             return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n 2048"]:
-        resized = F.interpolate(x.float(), size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+        small = x.float().contiguous(memory_format=self._format)
+        resized = F.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
         features: Tensor = self.network((resized - 128) / 128)
         return features
+
+    @property
+    def _format(self) -> torch.memory_format:
+        """Tensor cores read channels side by side."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         if self.device.type != "cuda":

@@ -33,7 +33,7 @@ class RecogniserConfig:
 
 
 class Recogniser(nn.Module):
-    """Strided convolutions on the log-mel spectrogram, the mean over time, two linear layers."""
+    """Strided convolutions on the log-mel spectrogram, mean and largest over time, two linear layers."""
 
     def __init__(self, config: RecogniserConfig) -> None:
         super().__init__()
@@ -43,7 +43,8 @@ class Recogniser(nn.Module):
             layers += [nn.Conv2d(i, o, 3, 2, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU()]
         self.body = nn.Sequential(*layers)
         self.dropout = nn.Dropout(config.dropout)
-        self.summary = nn.Sequential(nn.Linear(config.widths[-1] * (MELS >> len(config.widths)), config.features), nn.ReLU())
+        found = 2 * config.widths[-1] * (MELS >> len(config.widths))
+        self.summary = nn.Sequential(nn.Linear(found, config.features), nn.ReLU())
         self.head = nn.Linear(config.features, config.classes + 1)
 
     def features(self, x: Float[Tensor, "n 1 time"]) -> Float[Tensor, "n features"]:
@@ -51,8 +52,10 @@ class Recogniser(nn.Module):
         spectra = (log_mel(x)[:, None] - math.log(FLOOR)) / 5  # silence is 0, speech about 1
         if self.training:
             spectra = _hidden_in_part(spectra)
-        # The mean over time alone: where on the frequency axis a formant lies is what tells vowels apart.
-        features: Tensor = self.summary(self.body(spectra).mean(3).flatten(1))
+        found = self.body(spectra)
+        # Over time alone: where on the frequency axis a formant lies is what tells vowels apart. The largest, too: in the mean
+        # a short consonant drowns, and the more so the more silence is behind the word.
+        features: Tensor = self.summary(torch.cat([found.mean(3), found.amax(3)], 1).flatten(1))
         return features
 
     def forward(self, x: Float[Tensor, "n 1 time"]) -> Float[Tensor, "n classes"]:
@@ -87,6 +90,17 @@ class Recognition:
         """The share of sounds that are some digit with a confidence above 0.9."""
         return float(self._sure.double().mean())
 
+    def right(self, digits: Int[Tensor, " n"]) -> float:
+        """The share of sounds whose digit is heard right."""
+        return float(self._right(digits).mean())
+
+    def right_when_sure(self, digits: Int[Tensor, " n"]) -> float | None:
+        """The same of the sounds that are recognised; None where there is none."""
+        return float(self._right(digits)[self._sure].mean()) if self._sure.any() else None
+
+    def _right(self, digits: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+        return (self.digits == digits.to(self.digits.device)).double()
+
     @property
     def by_digit(self) -> list[int]:
         """How many of those there are of each digit."""
@@ -114,8 +128,7 @@ def features_of(network: Recogniser, x: Int16[Tensor, "n 1 time"]) -> Float[Tens
 
 def accuracy(network: Recogniser, x: Int16[Tensor, "n 1 time"], digits: Int[Tensor, " n"]) -> float:
     """The share of sounds whose digit is heard right."""
-    heard = recognised(network, features_of(network, x)).digits
-    return float((heard == digits.to(heard.device)).double().mean())
+    return recognised(network, features_of(network, x)).right(digits)
 
 
 def nearest_distances(samples: Float[Tensor, "n features"], others: Float[Tensor, "m features"]) -> Float[Tensor, " n"]:

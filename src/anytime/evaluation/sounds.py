@@ -142,7 +142,7 @@ def half_way_rows(errors: Sequence[Row]) -> list[Row]:
 def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter, **about: str) -> list[Row]:
     """Seconds for one sound, and how many that is for each second of it."""
     counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
-    reporter.stage("speed", 0, len(counts))
+    reporter.stage("speed", 0, settings.repeats)
     timed = Engine(model)
     found = speed_by_codes(timed, counts, batch=1, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
     lasts = model.config.autoencoder.shape[-1] / RATE

@@ -18,7 +18,7 @@ from anytime.sampling.sampler import Sample
 BATCH = 100
 """The paper's."""
 REPEATS, AT_LEAST = 20, 3
-PATIENCE = 10.0  # seconds for one code length: after them no repetition is begun, save for the first few
+PATIENCE = 10.0  # seconds for each code length: after them no round is begun, save for the first few
 Clock = Callable[[], float]
 
 
@@ -64,24 +64,26 @@ def speed_by_codes(
     clock: Clock = time.perf_counter,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
-    """Time `model.sample(batch, codes=count)` and the decoding of the same codes, for each count, after a first try of both."""
-    found = []
-    for done, count in enumerate(counts, start=1):
-        found.append(_speed(model, count, batch, repeats, clock))
+    """Time `model.sample(batch, codes=count)` and the decoding of the same codes, for each count, after a first try of both.
+
+    In rounds over all counts: a machine that is slower for a while is so for all of them. `progress` is told the rounds.
+    """
+    drawn = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warms up caches, compilers and graphs
+    for codes in drawn:
+        model.decode(codes)
+    wholes, decodes = ([list[float]() for _ in counts] for _ in range(2))
+    begun, rounds = clock(), 0
+    while rounds < min(AT_LEAST, repeats) or (rounds < repeats and clock() - begun < PATIENCE * len(counts)):
+        rounds += 1
+        for codes, whole, decode in zip(drawn, wholes, decodes, strict=True):
+            whole.append(timed(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            decode.append(timed(partial(model.decode, codes), model.device, clock))
         if progress is not None:
-            progress(done)
-    return found
-
-
-def _speed(model: Sampler, count: int, batch: int, repeats: int, clock: Clock) -> Speed:
-    codes = model.sample(batch, seed=0, codes=count).codes  # warms up caches, compilers and graphs
-    model.decode(codes)
-    wholes, decodes, begun = list[float](), list[float](), clock()
-    while len(wholes) < AT_LEAST or (len(wholes) < repeats and clock() - begun < PATIENCE):
-        seed = 1 + len(wholes)
-        wholes.append(timed(partial(model.sample, batch, seed=seed, codes=count), model.device, clock))
-        decodes.append(timed(partial(model.decode, codes), model.device, clock))
-    return Speed(count, batch, len(wholes), quantile(wholes, 0.5), quantile(wholes, 0.95), quantile(decodes, 0.5))
+            progress(rounds)
+    return [
+        Speed(count, batch, rounds, quantile(whole, 0.5), quantile(whole, 0.95), quantile(decode, 0.5))
+        for count, whole, decode in zip(counts, wholes, decodes, strict=True)
+    ]
 
 
 def timed(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:

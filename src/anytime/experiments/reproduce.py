@@ -14,7 +14,7 @@ from anytime.experiments import theorem
 from anytime.experiments.catalogue import Experiment, find
 from anytime.experiments.results import Results, read, results_file
 from anytime.experiments.workbench import Setting, Workbench
-from anytime.training.recipes import Scale
+from anytime.training.settings import Scale
 
 SCALES: tuple[Scale, ...] = ("smoke", "short", "full")
 FORMERLY = {"reconstruction": "ordering"}

@@ -18,9 +18,9 @@ from anytime.training.density_run import DensityPlan, DensityRunConfig, density
 from anytime.training.folder import Paths, taken_over
 from anytime.training.log import Reporter
 from anytime.training.pause import Pause
-from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig, Scale, recipe, scaled, with_layout, with_truncation
+from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.training.run import train, train_plan, used
-from anytime.training.settings import computed_on
+from anytime.training.settings import Scale, computed_on
 from anytime.training.stages import AutoencoderStage, PriorStage, TuneStage, VAEStage
 from anytime.training.vae_run import VAEPlan, VAERunConfig, vae
 from anytime.training.variants import with_length, with_prior

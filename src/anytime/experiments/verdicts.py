@@ -23,7 +23,7 @@ def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[f
     """
     own = [row for row in rows if row["series"] == series and row.get(value) is not None]
     found = [row for row in own if all(row.get(key) == wanted for key, wanted in where.items())]
-    return [row[value] for row in sorted(found, key=lambda row: row["seed"])]
+    return [float(row[value]) for row in sorted(found, key=lambda row: row["seed"])]
 
 
 def averages(rows: Sequence[Row], series: str, value: str, **where: Sequence[Any]) -> list[float]:

@@ -31,7 +31,7 @@ from anytime.training.density_run import DensityRunConfig
 from anytime.training.folder import data_digest, environment, now_called, what
 from anytime.training.log import Reporter, Silent
 from anytime.training.pause import NEVER, Pause
-from anytime.training.recipes import Scale
+from anytime.training.settings import Scale
 
 PUBLISHED = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}
 """Training pictures of the paper's sets."""

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from anytime import collective, randomness
 from anytime.data.loader import Loader, to_float
 from anytime.data.pictures import labelled_rows, write_png
-from anytime.errors import UserError
 from anytime.priors.continuous import ContinuousConfig, ContinuousTransformer
 from anytime.priors.dequantized import DensityConfig, DensityModel, Space, dequantized, load_density
-from anytime.training.recipes import Scale, Shape, picture_shape
+from anytime.training.recipes import picture_shape
+from anytime.training.settings import Scale, Settings, Shape
 from anytime.training.stages import PRIOR, PriorStage, warmed_rate
 from anytime.training.tasks import Numbers, Task, adamw, global_rows, validation_batches
 
@@ -26,32 +26,13 @@ RATE = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensityRunConfig:
+class DensityRunConfig(Settings):
     """A run that trains a density; its `config.json`."""
 
     recipe: Literal["density"] = "density"
-    scale: Scale
-    seed: int = 0
     model: DensityConfig
     prior: PriorStage = PRIOR
-    examples: int | None = None
-    """Train on the first so many examples only."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 is autocast: values, weights and likelihoods stay in float32."""
-    compile: bool = False
-    """Compile the training step with torch.compile."""
-    graph: bool = False
-    """Capture the training step as a CUDA graph."""
-    checkpoint_seconds: float = 30.0
-    """Least time between two checkpoints inside a stage."""
     sample_grids: int = 1
-    """Pictures written to samples/ per stage."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 63:
-            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        if self.examples is not None and self.examples < 1:
-            raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
 
     @property
     def shape(self) -> Shape:
@@ -68,8 +49,8 @@ def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> Den
         name=name, shape=picture_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length)
     )
     config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, rate=RATE))
-    if scale == "short":
-        return replace(config, prior=replace(config.prior, epochs=20))
+    if scale == "short":  # an epoch of them is over ten times as long as one of codes
+        return replace(config, prior=replace(config.prior, epochs=10))
     if scale == "smoke":
         small = ContinuousConfig(length=length, layers=1, width=16, hidden=32, heads=2, mixtures=3)
         return replace(

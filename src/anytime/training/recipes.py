@@ -15,54 +15,35 @@ from anytime.priors import PriorConfig
 from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
+from anytime.training.settings import Scale, Settings, Shape
 from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage, TuneStage
 
 Recipe = Literal["paper", "best", "original"]
-Scale = Literal["smoke", "short", "full"]
-Shape = tuple[int, ...]
 SMOKE_EXAMPLES = 256
 RELATIVE = 100.0
 """Weight that makes the squared error of sounds a share of their energy: 1 / RMS², which is 0.1² (`data.waves.LEVEL`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Settings):
     """A whole training run as one value; the run's `config.json`."""
 
     recipe: Recipe
-    scale: Scale
-    seed: int = 0
     model: ModelConfig
     pretrain: AutoencoderStage = PRETRAIN
     ordered: AutoencoderStage = ORDERED
     prior: PriorStage = PRIOR
     tune: TuneStage | None = None
     """The decoder alone against a judge; None leaves the stage out, as the paper does."""
-    examples: int | None = None
-    """Train on the first so many examples only."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 is autocast: weights, quantizer and losses stay in float32."""
-    compile: bool = False
-    """Compile the training step with torch.compile."""
-    graph: bool = False
-    """Capture the training step as a CUDA graph."""
-    checkpoint_seconds: float = 30.0
-    """Least time between two checkpoints inside a stage."""
-    sample_grids: int = 5
-    """Pictures written to samples/ per stage."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 63:
-            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        if self.examples is not None and self.examples < 1:
-            raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
+        super().__post_init__()
         stages = [stage for stage in (self.pretrain, self.ordered, self.tune) if stage is not None]
         if not self.model.autoencoder.is_sound and any(stage.spectral for stage in stages):
             raise UserError("spectral is a weight for sounds, and this model makes pictures; set it to 0")
 
     @property
     def shape(self) -> Shape:
-        """(channel, height, width) of the data."""
         return self.model.autoencoder.shape
 
     @property

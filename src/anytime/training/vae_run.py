@@ -16,10 +16,10 @@ from anytime.autoencoders.truncation import Full, Uniform
 from anytime.autoencoders.vae import VAE, VAEConfig, load_vae
 from anytime.data.loader import Loader, to_float
 from anytime.data.pictures import labelled_rows, write_png
-from anytime.errors import UserError
 from anytime.sampling.budget import code_count
-from anytime.training.recipes import SMOKE_EXAMPLES, Scale, Shape, paper, picture_shape
+from anytime.training.recipes import SMOKE_EXAMPLES, paper, picture_shape
 from anytime.training.samples import FRACTIONS
+from anytime.training.settings import Scale, Settings, Shape
 from anytime.training.stages import VAEStage
 from anytime.training.tasks import (
     Keeps,
@@ -36,33 +36,13 @@ ORDERED = VAEStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: gro
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAERunConfig:
+class VAERunConfig(Settings):
     """A run that trains a VAE; its `config.json`."""
 
     recipe: Literal["vae"] = "vae"
-    scale: Scale
-    seed: int = 0
     model: VAEConfig
     pretrain: VAEStage = PRETRAIN
     ordered: VAEStage = ORDERED
-    examples: int | None = None
-    """Train on the first so many examples only."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 is autocast: weights, the posterior and the losses stay in float32."""
-    compile: bool = False
-    """Compile the training step with torch.compile."""
-    graph: bool = False
-    """Capture the training step as a CUDA graph."""
-    checkpoint_seconds: float = 30.0
-    """Least time between two checkpoints inside a stage."""
-    sample_grids: int = 5
-    """Pictures written to samples/ per stage."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 63:
-            raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        if self.examples is not None and self.examples < 1:
-            raise UserError(f"examples must be at least 1, not {self.examples}; null means all")
 
     @property
     def shape(self) -> Shape:

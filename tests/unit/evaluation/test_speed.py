@@ -42,14 +42,16 @@ def test_times_by_a_fake_clock() -> None:
     assert [s.samples_per_second for s in found] == pytest.approx([200, 100])
     assert [s.decode_share for s in found] == pytest.approx([0.4, 0.2])
     assert len(set(model.asked)) == len(model.asked) == 12, "a seed of its own for every repetition"
-    assert done == [1, 2]
+    assert done == [1, 2, 3, 4, 5]
+    assert [codes for _, _, codes in model.asked[2:6]] == [3, 8, 3, 8], "in rounds: what slows the machine down slows all"
 
 
 def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Clockwork()
     monkeypatch.setattr(speed, "PATIENCE", 0.3)
-    found = speed_by_codes(model, [3, 80], batch=10, repeats=20, clock=model.clock)
-    assert [s.repeats for s in found] == [5, 3]
+    for counts, rounds in (([3], 5), ([80], 3), ([3, 4], 5)):
+        found = speed_by_codes(model, counts, batch=10, repeats=20, clock=model.clock)
+        assert [s.repeats for s in found] == [rounds] * len(counts)
 
 
 def test_a_real_model(tiny: AnytimeModel) -> None:

@@ -32,7 +32,6 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
         for parameter in eager.prior.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
     cuda.load_state_dict(eager.state_dict())
-    eager._saved_hash = cuda._saved_hash = "random weights"
     eager.warmth = cuda.warmth = Warmth(examples=9, bits=(9.0,) * 70, temperature=TEMPERATURES, fitted_bits=(9.0,) * 70)
     return eager, cuda.use("cuda", "fp32")
 
@@ -83,7 +82,6 @@ def test_sounds_are_decoded_as_the_eager_engine_does(which: str) -> None:
     eager, cuda = (AnytimeModel(config).cuda().eval() for _ in range(2))
     torch.nn.init.normal_(eager.autoencoder.quantizer.codebook, std=0.1)
     cuda.load_state_dict(eager.state_dict())
-    eager._saved_hash = cuda._saved_hash = "random weights"
     cuda.use("cuda", "fp32")
     codes = torch.randint(512, (600, 128), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
     for n, k in ((1, 128), (20, 8), (600, 32), (5, 0)):

@@ -41,7 +41,7 @@ def test_both_spaces_have_the_papers_transformer_and_schedule() -> None:
     assert (prior.length, prior.mixtures) == (784, 10)
     assert all(theirs[key] == getattr(prior, key) for key in ("layers", "width", "hidden", "heads", "dropout"))
     assert one.prior == replace(like.prior, rate=5e-4), "a quarter of the rate"
-    assert density("mnist", (1, 28, 28), "pca", "short").prior.epochs == 20
+    assert density("mnist", (1, 28, 28), "pca", "short").prior.epochs == 10
     assert from_dict(DensityRunConfig, to_dict(one)) == one
 
 
