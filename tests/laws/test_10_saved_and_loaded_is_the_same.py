@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import anytime
-from anytime.model import CONFIG, WEIGHTS, AnytimeModel
+from anytime.model import AnytimeModel
+from anytime.shelf import CONFIG, WEIGHTS
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,12 @@ import torch
 import anytime
 from anytime import storage
 from anytime.config import to_dict
+from anytime.device import pick_device
 from anytime.errors import UserError
-from anytime.model import CONFIG, WEIGHTS, AnytimeModel, ModelConfig, _tiny, load, pick_device
+from anytime.model import AnytimeModel, ModelConfig, _tiny, load
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.sampling.table import Length, QualityTable
+from anytime.shelf import CONFIG, WEIGHTS
 from anytime.storage import DamagedFileError
 
 

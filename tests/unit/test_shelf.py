@@ -15,7 +15,8 @@ from hatchling.builders.wheel import WheelBuilder
 from anytime import shelf
 from anytime.errors import UserError
 from anytime.evaluation import card
-from anytime.model import AnytimeModel, load, locate
+from anytime.model import AnytimeModel, load
+from anytime.shelf import locate
 
 ROOT = Path(__file__).parents[2]
 
