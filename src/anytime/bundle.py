@@ -22,9 +22,10 @@ from anytime import shelf, storage
 from anytime.config import read_json, to_dict
 from anytime.errors import UserError
 from anytime.evaluation import card
-from anytime.model import CONFIG, WEIGHTS, AnytimeModel, load
+from anytime.model import AnytimeModel, load
 from anytime.packing import KIND, Format, packed, unpacked
 from anytime.sampling import table, warmth
+from anytime.shelf import CONFIG, WEIGHTS
 from anytime.training import log
 from anytime.training.folder import Paths, read_config
 from anytime.training.order import read_order

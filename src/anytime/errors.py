@@ -26,4 +26,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(known)
+    return (f"did you mean {close[0]!r}? Known: " if close else "known: ") + ", ".join(known)

@@ -17,10 +17,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime import packing, priors, shelf, storage
+from anytime import packing, priors, storage
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
-from anytime.errors import UserError, nearest, out_of_memory
+from anytime.device import pick_device
+from anytime.errors import UserError, out_of_memory
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
 from anytime.sampling.eager import EagerEngine
@@ -33,9 +34,8 @@ from anytime.sampling.table import FILE as TABLE
 from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
 from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import FITTED, Warmth, read_warmth, write_warmth
+from anytime.shelf import CONFIG, WEIGHTS, locate
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 BLOCK = EagerEngine.block
 CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
 ROWS = 1 << 31  # their numbers are hashed as int32
@@ -402,46 +402,6 @@ def load(
     model._saved_hash = found
     model.table, model.warmth = read_table(folder, found), read_warmth(folder, found, model.length)
     return model.to(pick_device(device)).eval().use(engine, precision)
-
-
-def locate(name: str | Path) -> Path:
-    """The folder that holds the model: a saved one as it is, a finished run's model inside it, else one of the package."""
-    folder = Path(name)
-    if (folder / "model" / CONFIG).is_file():
-        folder = folder / "model"
-    elif not (folder / CONFIG).is_file():
-        folder = shelf.find(str(name)) or folder
-    if not (folder / WEIGHTS).is_file():
-        raise UserError(_not_a_model(folder))
-    return folder
-
-
-def _not_a_model(folder: Path) -> str:
-    if (folder / "checkpoints").is_dir() or (folder / "environment.json").is_file():
-        return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
-    if (folder / CONFIG).is_file():
-        return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
-    known = [*shelf.names(), *(str(p.parent) for p in Path("runs").glob("*/model"))]
-    hint = f"{nearest(str(folder), known)}; or " if known else ""
-    own = "one of the package" if shelf.names() else "one of the package, which holds none yet"
-    return (
-        f"{folder} is no model: neither a run folder nor a saved model nor {own}; {hint}train one with `anytime train digits`"
-    )
-
-
-def pick_device(device: str | torch.device | None = None) -> torch.device:
-    """The device asked for, or CUDA where there is one, else the CPU."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        picked = torch.device(device)
-    except RuntimeError:
-        raise UserError(f"--device {device!r} is no device; use cpu or cuda") from None
-    if picked.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {str(device)!r} is not supported; use cpu or cuda")
-    if picked.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda needs an NVIDIA GPU and a CUDA build of torch; use --device cpu")
-    return picked
 
 
 def _tiny() -> ModelConfig:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import anytime
-from anytime.model import CONFIG, WARMTH, WEIGHTS, AnytimeModel
+from anytime.model import WARMTH, AnytimeModel
+from anytime.shelf import CONFIG, WEIGHTS
 
 
 @pytest.fixture(scope="module")

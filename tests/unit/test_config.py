@@ -286,4 +286,4 @@ def test_stages_and_configs_are_frozen() -> None:
 
 
 def test_nearest_without_a_match_lists_what_is_known() -> None:
-    assert nearest("zzz", ["b", "a"]) == "Known: a, b"
+    assert nearest("zzz", ["b", "a"]) == "known: a, b"

@@ -19,7 +19,7 @@ MODULES = {
 }
 
 TIERS = [
-    {"errors", "config", "storage", "randomness", "collective", "packing", "shelf"},
+    {"errors", "config", "storage", "randomness", "collective", "packing", "shelf", "device"},
     {"data", "autoencoders", "priors"},
     {"model", "sampling", "training"},
     {"evaluation"},

@@ -12,11 +12,13 @@ import torch
 import anytime
 from anytime import storage
 from anytime.config import to_dict
+from anytime.device import pick_device
 from anytime.errors import UserError
-from anytime.model import CONFIG, WARMTH, WEIGHTS, AnytimeModel, ModelConfig, _tiny, load, pick_device
+from anytime.model import WARMTH, AnytimeModel, ModelConfig, _tiny, load
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.sampling.table import Length, QualityTable
 from anytime.sampling.warmth import Warmth
+from anytime.shelf import CONFIG, WEIGHTS
 from anytime.storage import DamagedFileError
 
 

@@ -97,7 +97,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _model(arguments: Arguments) -> AnytimeModel:
     import torch
 
-    from anytime.model import AnytimeModel, load, pick_device
+    from anytime.device import pick_device
+    from anytime.model import AnytimeModel, load
     from anytime.priors.transformer import TransformerConfig
     from anytime.training.recipes import paper
 

@@ -104,17 +104,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 def _place(model: str) -> Path:
     """Beside the model; for one of the package, whose folder is not ours to fill, here."""
-    from anytime.model import locate
-    from anytime.shelf import find
+    from anytime.shelf import find, locate
 
     return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
 
 
 def _kept(arguments: Arguments, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
-    from anytime.model import locate
     from anytime.sampling.table import read_table, write_table
-    from anytime.shelf import find
+    from anytime.shelf import find, locate
 
     model = arguments.model
     folder = locate(model)

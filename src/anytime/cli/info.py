@@ -23,8 +23,9 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.evaluation import order_view
     from anytime.evaluation.card import FILE
-    from anytime.model import load, locate
+    from anytime.model import load
     from anytime.sampling import table
+    from anytime.shelf import locate
     from anytime.training.order import read_order
 
     model = load(arguments.model, arguments.device)

@@ -146,10 +146,10 @@ def _written(
     started: float,
 ) -> Written:
     from anytime.cli.console import TrainingConsole
+    from anytime.device import pick_device
     from anytime.evaluation.inception import network_for
     from anytime.experiments.reproduce import reproduce, reproduce_theorem
     from anytime.experiments.workbench import Setting
-    from anytime.model import pick_device
     from anytime.training.pause import NEVER, Pause
 
     if not experiment.has_data:

@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
     from anytime.cli.console import TrainingConsole
-    from anytime.model import pick_device
+    from anytime.device import pick_device
 
     started = time.monotonic()
     device = pick_device(arguments.device)

@@ -79,7 +79,7 @@ class Ears:
 def ears_for(
     dataset: Dataset, device: torch.device, *, smoke: bool = False, cache: Path | None = None, reporter: Reporter | None = None
 ) -> Ears:
-    """The network for a set of sounds, from the cache or trained now: seconds on a GPU, minutes on a CPU."""
+    """The network for a set of sounds, from the cache or trained now, which takes minutes on a CPU."""
     assert isinstance(dataset.train, Recordings), "ears are for sounds"
     spoken = dataset.labels is not None
     training = Training(epochs=2) if smoke else Training()

@@ -22,6 +22,7 @@ from anytime import data
 from anytime.data import Dataset
 from anytime.data.loader import to_float, to_int16
 from anytime.data.waves import RATE
+from anytime.device import pick_device
 from anytime.errors import UserError
 from anytime.evaluation import statistics
 from anytime.evaluation.ears import ENOUGH, KIND, Ears, ears_for
@@ -29,7 +30,6 @@ from anytime.evaluation.quality import Row, reference
 from anytime.evaluation.schooling import Training, in_pieces
 from anytime.evaluation.sounds import heard
 from anytime.evaluation.statistics import gathered
-from anytime.model import pick_device
 from anytime.training.folder import environment
 
 FEW = 0.05

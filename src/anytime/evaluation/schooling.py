@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from anytime import randomness
 from anytime.data.loader import batch_indices, to_float
 from anytime.errors import UserError
 from anytime.evaluation.recogniser import Recogniser, RecogniserConfig
+from anytime.training.stages import falling_rate
 
 MANNERS = ("as it is", "backwards", "halves swapped", "a third faster", "a third slower")
 """What is done to sounds without labels; noise of their own spectrum is none of these."""
@@ -85,7 +85,7 @@ def share_of_rate(step: int, steps: int) -> float:
     [0.5, 1.0, 1.0, 0.5, 0.0]
     """
     warm = max(1, steps // _WARM)
-    return (step + 1) / warm if step < warm else 0.5 + 0.5 * math.cos(math.pi * (step - warm) / max(1, steps - warm))
+    return (step + 1) / warm if step < warm else falling_rate(1.0, "cosine", step - warm, max(1, steps - warm))
 
 
 def _lesson(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from anytime import data
 from anytime.data import Dataset
+from anytime.device import pick_device
 from anytime.errors import UserError
 from anytime.evaluation.features import FeatureNetwork
 from anytime.evaluation.inception import Inception, find_inception
 from anytime.evaluation.quality import Row, data_row, reference
-from anytime.model import pick_device
 from anytime.training.folder import environment
 
 KNOWN = {"cifar10": (3.15, 0.02)}

@@ -25,8 +25,9 @@ from anytime.experiments.forecast import forecast
 from anytime.experiments.notebook import Notebook, Piece, Update
 from anytime.experiments.results import Results, Row, Verdict
 from anytime.experiments.trainings import Plan, plan, trained
-from anytime.model import WEIGHTS, AnytimeModel, load
+from anytime.model import AnytimeModel, load
 from anytime.priors.dequantized import DensityModel, load_density
+from anytime.shelf import WEIGHTS
 from anytime.training.density_run import DensityRunConfig
 from anytime.training.folder import data_digest, environment, now_called, what
 from anytime.training.log import Reporter, Silent

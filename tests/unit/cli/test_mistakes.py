@@ -25,7 +25,7 @@ Refused = Callable[..., str]
     [
         ("trian digits", ["'trian'", "did you mean 'train'?"]),
         ("paint", ["'paint'", "Known: bench, data, evaluate"]),
-        ("--verbose", ["'--verbose'", "Known: bench, data"]),
+        ("--verbose", ["'--verbose'", "known: bench, data"]),
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
@@ -197,7 +197,7 @@ def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: st
     ("words", "named"),
     [
         ("fdi", ["unknown experiment 'fdi'", "did you mean 'fid'?", "priority-code"]),
-        ("figure", ["unknown experiment 'figure'", "Known: audio, fid"]),
+        ("figure", ["unknown experiment 'figure'", "known: audio, fid"]),
         ("fid --dataset cifar", ["unknown dataset 'cifar'", "did you mean 'cifar10'?"]),
         ("fid --dataset folder", ["--dataset folder", "cifar10"]),
         ("fid", ["cifar10 is not downloaded", "anytime data get cifar10", "--data DIR"]),
