@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -59,12 +60,23 @@ def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[
     favoured = logits.clone()
     favoured[0, code] += TIE / 4
     favoured[0, rival] -= TIE / 4
-    for shift in (0.0, -EDGE, EDGE) if "top_p" in settings else (0.0,):
-        moved = settings | ({"top_p": settings["top_p"] + shift} if shift else {})
-        noised = masked(favoured, Settings(**moved)) + noise
+    for cut in cuts(logits, settings):
+        noised = masked(favoured, Settings(**cut)) + noise
         if noised.max() - noised[0, code] < TIE:
             return True
     return False
+
+
+def cuts(logits: Tensor, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The settings as they are, and as rounding may make them: another code kept beside the last of the top k where the two are
+    equally good, which shifts the mass of all; a little more or less mass."""
+    k, p = settings.get("top_k"), settings.get("top_p")
+    kept = [k]
+    if k is not None:
+        last, next_one = logits[0].sort(descending=True).values[k - 1 : k + 1].tolist()
+        kept += [k + 1] if last - next_one < TIE / 4 else []
+    for top_k in kept:
+        yield from (settings | {"top_k": top_k, "top_p": mass} for mass in ([None] if p is None else [p, p - EDGE, p + EDGE]))
 
 
 def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, AnytimeModel]) -> None:
