@@ -19,7 +19,7 @@ from anytime.evaluation.features import FeatureNetwork
 from anytime.evaluation.neighbours import nearest_pictures
 from anytime.evaluation.quality import Row, data_row, reconstruction_rows, reference, sample_rows
 from anytime.evaluation.recognition import recognition_rows
-from anytime.evaluation.speed import REPEATS, speed_by_codes
+from anytime.evaluation.speed import REPEATS, Engine, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling import noise
 from anytime.sampling.budget import code_count
@@ -200,7 +200,7 @@ def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> l
     """Samples a second at the paper's batch, and the decoder's part of the time (Fig. 4b)."""
     counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
     reporter.stage("speed", 0, settings.repeats)
-    found = speed_by_codes(model, counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
+    found = speed_by_codes(Engine(model), counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
     return [
         {
             "series": "speed",

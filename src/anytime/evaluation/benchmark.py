@@ -6,39 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from anytime.evaluation.limits import Machine, limit_seconds, measure
 from anytime.evaluation.peers import CacheKind, HuggingFace
-from anytime.evaluation.speed import Sampler, Speed, speed_by_codes
+from anytime.evaluation.speed import Engine, Sampler, Speed, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.engine import DTYPES
-from anytime.sampling.sampler import Sample
 
 Row = dict[str, Any]
 OURS, THEIRS = "anytime", "huggingface"
 STRAIGHT = 1.02  # times above the line from the decode alone to the full run that still count as on it: jitter
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A model with its engine, timed with the engine's own decoder."""
-
-    model: AnytimeModel
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
-        return self.model.sample(n, seed=seed, codes=codes)
-
-    @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
-        return self.model.engine.decode(codes)
 
 
 def engine_rows(

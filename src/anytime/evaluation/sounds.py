@@ -14,11 +14,10 @@ from anytime.data.waves import RATE
 from anytime.evaluation import statistics
 from anytime.evaluation.assessment import Settings, check_shape, code_rows
 from anytime.evaluation.audio import BANDS, half_way, sound_rows
-from anytime.evaluation.benchmark import Engine
 from anytime.evaluation.ears import Ears
 from anytime.evaluation.quality import Row, compared, reference
 from anytime.evaluation.recogniser import nearest_distances
-from anytime.evaluation.speed import speed_by_codes
+from anytime.evaluation.speed import Engine, speed_by_codes
 from anytime.evaluation.statistics import Statistics, gathered
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count

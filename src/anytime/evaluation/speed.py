@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from anytime.model import AnytimeModel
 from anytime.sampling.sampler import Sample
 
 BATCH = 100
@@ -24,7 +25,7 @@ Clock = Callable[[], float]
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What is timed; `AnytimeModel` is one."""
+    """What is timed."""
 
     @property
     def device(self) -> torch.device: ...
@@ -32,6 +33,24 @@ class Sampler(Protocol):
     def sample(self, n: int, *, seed: int, codes: int) -> Sample: ...
 
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A model with its engine, timed with the engine's own decoder."""
+
+    model: AnytimeModel
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        return self.model.sample(n, seed=seed, codes=codes)
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        return self.model.engine.decode(codes)
 
 
 @dataclass(frozen=True, slots=True)

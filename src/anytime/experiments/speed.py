@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from anytime.evaluation.speed import BATCH, REPEATS, quantile, speed_by_codes, timed
+from anytime.evaluation.speed import BATCH, REPEATS, Engine, quantile, speed_by_codes, timed
 from anytime.experiments.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.workbench import Setting, Workbench
 from anytime.model import AnytimeModel, load
@@ -71,7 +71,8 @@ def model_rows(bench: Workbench, series: str, kind: str, engine: str, fractions:
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     repeats = SMOKE_REPEATS if s.smoke else REPEATS
     s.reporter.stage(series, 0, repeats)
-    found = speed_by_codes(model, counts, batch=_batch(s), repeats=repeats, progress=lambda done: s.reporter.progress(done, {}))
+    tell = s.reporter.progress
+    found = speed_by_codes(Engine(model), counts, batch=_batch(s), repeats=repeats, progress=lambda done: tell(done, {}))
     about = {"series": series, "engine": model.engine.name, "precision": getattr(model.engine, "precision", "fp32")}
     return [
         {
@@ -201,12 +202,18 @@ def draw(path: Path) -> Path:
     for name, own, colour in zip(curves, curves.values(), ("C0", "C1", "C2", "C3"), strict=False):
         if name.startswith("anytime"):
             seconds.plot([row["fraction"] for row in own], [row["seconds"] for row in own], f"{colour}o-", label=name)
-            shares.plot([row["fraction"] for row in own], [row["decode_share"] for row in own], f"{colour}o-", label=name)
+            if known := [row for row in own if "decode_share" in row]:
+                shares.plot(
+                    [row["fraction"] for row in known], [row["decode_share"] for row in known], f"{colour}o-", label=name
+                )
         else:
             seconds.axhline(own[0]["seconds"], linestyle="--", label=f"{name}, {own[0]['engine']}", color=colour)
     images = results.rows[0]["images"]
     seconds.set(xlabel="fraction of the codes", ylabel=f"seconds for {images:,} pictures", yscale="log", title=results.dataset)
-    shares.set(xlabel="fraction of the codes", ylabel="decoder's share", ylim=(0, 1), title=results.environment["hardware"])
-    seconds.legend(fontsize="small")
+    shares.axhline(DECODING, linestyle=":", color="0.6", label="bound of the verdict")
+    shares.set(xlabel="fraction of the codes", ylabel="decoder's share", title=results.environment["hardware"])
+    shares.set_ylim(bottom=0)
+    seconds.set_ylim(top=20 * max(row["seconds"] for row in results.rows))  # room for the legend
+    seconds.legend(fontsize="small", ncols=2)
     shares.legend(fontsize="small")
     return write_figure(path, figure)

@@ -88,3 +88,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         index, key = name.split("/")
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, slot in optimizer.state.items():
+        for key, tensor in slot.items():
+            if tensor.shape == parameter.shape:  # a file knows no channels-last; a fused step asks for the weights' own strides
+                slot[key] = torch.empty_like(parameter).copy_(tensor)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anytime.evaluation import speed
-from anytime.evaluation.speed import speed_by_codes
+from anytime.evaluation.speed import Engine, speed_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings
 from anytime.sampling.sampler import Sample
@@ -55,6 +55,13 @@ def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_real_model(tiny: AnytimeModel) -> None:
-    (found,) = speed_by_codes(tiny, [8], batch=4, repeats=3)
+    (found,) = speed_by_codes(Engine(tiny), [8], batch=4, repeats=3)
     assert 0 < found.decode < found.p50 <= found.p95
     assert found.samples_per_second == pytest.approx(4 / found.p50)
+
+
+def test_the_decoder_that_is_timed_is_the_engines_own(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, decode = list[int](), tiny.engine.decode
+    monkeypatch.setattr(tiny.engine, "decode", lambda codes: asked.append(len(codes)) or decode(codes))
+    speed_by_codes(Engine(tiny), [2, 8], batch=4, repeats=1)
+    assert asked == [4] * 8, "two lengths, each drawn and decoded twice"

@@ -141,3 +141,17 @@ def test_an_optimizer_restored_from_a_file_goes_on_bit_for_bit(tmp_path: Path, k
 
     steps(fresh, optimized(fresh, kind), 3, first=4)
     assert not torch.equal(next(fresh.parameters()), next(model.parameters())), "without its state it would go elsewhere"
+
+
+def test_what_is_restored_lies_in_memory_as_the_weights_do() -> None:
+    """Fused steps on a GPU, where convolutions are channels-last, refuse moments of other strides."""
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer, resumed = (torch.optim.Adam(layer.parameters()) for _ in range(2))
+    layer(torch.rand(2, 3, 5, 5)).sum().backward()
+    optimizer.step()
+    restore_optimizer(resumed, {name: tensor.contiguous() for name, tensor in optimizer_tensors(optimizer).items()})
+    for parameter in layer.parameters():
+        for key in ("exp_avg", "exp_avg_sq"):
+            assert resumed.state[parameter][key].stride() == parameter.stride()
+            assert torch.equal(resumed.state[parameter][key], optimizer.state[parameter][key])

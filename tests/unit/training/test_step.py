@@ -10,6 +10,7 @@ from anytime.data.recordings import Recordings
 from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel
 from anytime.training.adversarial import Examples, TuneTask
+from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.judges import PictureJudge, SoundJudge, moved_pictures, unmoved
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
@@ -87,6 +88,22 @@ def test_on_a_cpu_a_graph_is_the_plain_step(which: int) -> None:
     assert losses[-1][0] < losses[0][0] or KINDS[which] == "picture-tune", "a game's loss need not fall"
     assert losses[-1] != losses[0]
     assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("which", range(5), ids=KINDS)
+def test_a_stage_goes_on_with_what_a_checkpoint_holds(which: int) -> None:
+    """The moments come from a file, the weights lie channels-last as a run has them."""
+    device = torch.device("cuda")
+    task, compute = tasks(device)[which], Compute(device, graph=True)
+    task.objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer, resumed = task.optimizer(), task.optimizer()
+    move = compute.step(task, optimizer)
+    for step in range(8):
+        move(task.inputs(step))
+    restore_optimizer(resumed, {name: tensor.cpu().contiguous() for name, tensor in optimizer_tensors(optimizer).items()})
+    again = compute.step(task, resumed)
+    assert all(again(task.inputs(step)).isfinite().all() for step in range(8, 16))
 
 
 @pytest.mark.gpu
