@@ -117,9 +117,7 @@ def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], fou
     path = folder / table.FILE
     if path.is_file() and read_json(path).get("model") != found:
         path.unlink()
-    (folder / warmth.FILE).unlink(missing_ok=True)
-    if model.warmth is not None:  # rounded weights are the same prior; what they make of it is measured
-        warmth.write_warmth(folder, found, model.warmth)
+    warmth.write_warmth(folder, found, model.warmth)  # rounded weights are the same prior; what they make of it is measured
     storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
 
 

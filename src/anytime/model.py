@@ -32,8 +32,7 @@ from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Progress, Session, read_session
 from anytime.sampling.table import FILE as TABLE
 from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
-from anytime.sampling.warmth import FILE as WARMTH
-from anytime.sampling.warmth import FITTED, Warmth, read_warmth, write_warmth
+from anytime.sampling.warmth import Warmth, meant, read_warmth, write_warmth
 from anytime.shelf import CONFIG, WEIGHTS, locate
 
 BLOCK = EagerEngine.block
@@ -138,27 +137,15 @@ class AnytimeModel(nn.Module):
     @property
     def measured(self) -> QualityTable:
         """The model's own table of quality by code length; a model without one is refused."""
-        if self.table is None and self.is_sound:
-            raise UserError(
-                "--quality needs a table, which is made of models of pictures only so far; give --codes or --fraction"
-            )
         if self.table is None:
-            raise UserError("--quality needs the model's table, which `anytime evaluate MODEL` makes; give --codes until then")
+            made = "made for models of pictures only so far" if self.is_sound else "which `anytime evaluate MODEL` makes"
+            raise UserError(f"--quality needs the model's table, {made}; give --codes or --fraction until then")
         self._check_owner(self.table.model, "the quality table")
         return self.table
 
     def settings(self, temperature: float | str = 1.0, top_k: int | None = None, top_p: float | None = None) -> Settings:
-        """How codes are to be drawn; "fitted" stands for the model's own temperatures, and a model without any is refused."""
-        if not isinstance(temperature, str):
-            return Settings(temperature=temperature, top_k=top_k, top_p=top_p)
-        if temperature != FITTED:
-            raise UserError(f"--temperature must be a number or {FITTED!r}, not {temperature!r}")
-        if self.warmth is None:
-            raise UserError(
-                f"--temperature {FITTED} needs the model's own temperatures, and this one has none: "
-                f"give the `anytime train` command of its run again, which fits them, or a number"
-            )
-        return Settings(temperature=self.warmth.temperature, top_k=top_k, top_p=top_p)
+        """How codes are to be drawn; "fitted" stands for the model's own temperatures."""
+        return Settings(temperature=meant(temperature, self.warmth), top_k=top_k, top_p=top_p)
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
@@ -294,10 +281,7 @@ class AnytimeModel(nn.Module):
             write_table(folder, self.table)
         else:  # whatever lay there was another model's
             (folder / TABLE).unlink(missing_ok=True)
-        if self.warmth is not None:
-            write_warmth(folder, self._saved_hash, self.warmth)
-        else:
-            (folder / WARMTH).unlink(missing_ok=True)
+        write_warmth(folder, self._saved_hash, self.warmth)
         storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 

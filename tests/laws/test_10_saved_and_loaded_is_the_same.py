@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import anytime
-from anytime.model import WARMTH, AnytimeModel
+from anytime.model import AnytimeModel
+from anytime.sampling.warmth import FILE as WARMTH
 from anytime.shelf import CONFIG, WEIGHTS
 
 

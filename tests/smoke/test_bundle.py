@@ -16,8 +16,9 @@ from anytime import shelf, storage
 from anytime.bundle import Formats, bundle, main
 from anytime.config import to_dict
 from anytime.evaluation import card
-from anytime.model import WARMTH, load
+from anytime.model import load
 from anytime.packing import KIND
+from anytime.sampling.warmth import FILE as WARMTH
 from anytime.shelf import CONFIG, WEIGHTS
 
 Here = Callable[..., Any]

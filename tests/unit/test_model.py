@@ -14,9 +14,10 @@ from anytime import storage
 from anytime.config import to_dict
 from anytime.device import pick_device
 from anytime.errors import UserError
-from anytime.model import WARMTH, AnytimeModel, ModelConfig, _tiny, load
+from anytime.model import AnytimeModel, ModelConfig, _tiny, load
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.sampling.table import Length, QualityTable
+from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import Warmth
 from anytime.shelf import CONFIG, WEIGHTS
 from anytime.storage import DamagedFileError

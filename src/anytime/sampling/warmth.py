@@ -43,6 +43,20 @@ class Warmth:
         return f"fitted temperatures lie between {least} and {most} and {worth}"
 
 
+def meant(temperature: float | str, warmth: Warmth | None) -> float | tuple[float, ...]:
+    """What is asked for as numbers: "fitted" stands for the model's own temperatures, and a model without any is refused."""
+    if not isinstance(temperature, str):
+        return temperature
+    if temperature != FITTED:
+        raise UserError(f"--temperature must be a number or {FITTED!r}, not {temperature!r}")
+    if warmth is None:
+        raise UserError(
+            f"--temperature {FITTED} needs the model's own temperatures, and this one has none: "
+            f"give the `anytime train` command of its run again, which fits them, or a number"
+        )
+    return warmth.temperature
+
+
 def temperature_text(temperature: float | str) -> str:
     """How samples were drawn, for sentences.
 
@@ -52,10 +66,12 @@ def temperature_text(temperature: float | str) -> str:
     return "fitted temperatures" if temperature == FITTED else f"temperature {temperature:g}"
 
 
-def write_warmth(folder: Path, model: str, warmth: Warmth) -> Path:
-    """Put temperatures beside the model that they belong to, named by its hash."""
-    storage.write_json(folder / FILE, {"model": model, **asdict(warmth)})
-    return folder / FILE
+def write_warmth(folder: Path, model: str, warmth: Warmth | None) -> None:
+    """Put temperatures beside the model that they belong to, named by its hash; without any, take away what lies there."""
+    if warmth is None:
+        (folder / FILE).unlink(missing_ok=True)
+    else:
+        storage.write_json(folder / FILE, {"model": model, **asdict(warmth)})
 
 
 def read_warmth(folder: Path, model: str, length: int) -> Warmth | None:
