@@ -24,7 +24,7 @@ from anytime.errors import UserError
 from anytime.evaluation import card
 from anytime.model import AnytimeModel, load
 from anytime.packing import KIND, Format, packed, unpacked
-from anytime.sampling import table
+from anytime.sampling import table, warmth
 from anytime.shelf import CONFIG, WEIGHTS
 from anytime.training import log
 from anytime.training.folder import Paths, read_config
@@ -112,11 +112,12 @@ def _measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], found: str) -> None:
-    """The folder of a saved model, its weights packed; a table of the same weights stays."""
+    """The folder of a saved model, its weights packed; a table of the same weights stays, temperatures are the run's."""
     storage.write_tensors(folder / WEIGHTS, tensors, {"kind": KIND})
     path = folder / table.FILE
     if path.is_file() and read_json(path).get("model") != found:
         path.unlink()
+    warmth.write_warmth(folder, found, model.warmth)  # rounded weights are the same prior; what they make of it is measured
     storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
 
 

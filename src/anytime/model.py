@@ -32,6 +32,7 @@ from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Progress, Session, read_session
 from anytime.sampling.table import FILE as TABLE
 from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
+from anytime.sampling.warmth import Warmth, meant, read_warmth, write_warmth
 from anytime.shelf import CONFIG, WEIGHTS, locate
 
 BLOCK = EagerEngine.block
@@ -77,6 +78,7 @@ class AnytimeModel(nn.Module):
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
         self._engine_hash: str | None = None  # of the weights that the engine has: hashing takes longer than sampling
         self.table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
+        self.warmth: Warmth | None = None  # the temperatures that training fitted to its prior
 
     @property
     def length(self) -> int:
@@ -118,7 +120,7 @@ class AnytimeModel(nn.Module):
     def train(self, mode: bool = True) -> AnytimeModel:
         """Weights are about to change: forget what was computed from them."""
         if mode:
-            self._engine = self._engine_hash = self._saved_hash = None
+            self._engine = self._engine_hash = self._saved_hash = self.warmth = None
         super().train(mode)
         return self
 
@@ -135,14 +137,15 @@ class AnytimeModel(nn.Module):
     @property
     def measured(self) -> QualityTable:
         """The model's own table of quality by code length; a model without one is refused."""
-        if self.table is None and self.is_sound:
-            raise UserError(
-                "--quality needs a table, which is made of models of pictures only so far; give --codes or --fraction"
-            )
         if self.table is None:
-            raise UserError("--quality needs the model's table, which `anytime evaluate MODEL` makes; give --codes until then")
+            made = "made for models of pictures only so far" if self.is_sound else "which `anytime evaluate MODEL` makes"
+            raise UserError(f"--quality needs the model's table, {made}; give --codes or --fraction until then")
         self._check_owner(self.table.model, "the quality table")
         return self.table
+
+    def settings(self, temperature: float | str = 1.0, top_k: int | None = None, top_p: float | None = None) -> Settings:
+        """How codes are to be drawn; "fitted" stands for the model's own temperatures."""
+        return Settings(temperature=meant(temperature, self.warmth), top_k=top_k, top_p=top_p)
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
@@ -170,7 +173,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float = 1.0,
+        temperature: float | str = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
         progress: Progress | None = None,
@@ -179,11 +182,12 @@ class AnytimeModel(nn.Module):
 
         `quality` is the fewest codes of that quality by the model's own table, `fraction` a share of them; `code_count` tells.
         Budgets combine: whichever is spent first ends the drawing, and at least one code is always drawn. A row's codes depend
-        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget.
+        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget. `temperature="fitted"`
+        draws every position at a temperature of its own, which training has fitted.
         """
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
-        settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
+        settings = self.settings(temperature, top_k, top_p)
         draft = self._draft(n, seed, settings, prefix, budget.codes)
         return self._in_waves(draft, budget, started, progress)
 
@@ -193,12 +197,12 @@ class AnytimeModel(nn.Module):
         *,
         seed: int = 0,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float = 1.0,
+        temperature: float | str = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Session:
         """Samples to be drawn a little at a time: `run` it, look, run it again, save it, go on in another process."""
-        settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
+        settings = self.settings(temperature, top_k, top_p)
         return self._session(self._draft(n, seed, settings, prefix, self.length))
 
     def stream(
@@ -213,7 +217,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float = 1.0,
+        temperature: float | str = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Iterator[Sample]:
@@ -265,13 +269,19 @@ class AnytimeModel(nn.Module):
         return self._session(saved)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `config.json` and `model.safetensors` into a folder, and `quality.json` where the model was evaluated."""
-        folder = Path(folder)
+        """Write `config.json` and `model.safetensors` into a folder, and what is known of the model beside them.
+
+        That is `quality.json` where it was evaluated, and `temperatures.json` where they were fitted.
+        """
+        folder, known = Path(folder), self._saved_hash
         self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
+        if known not in (None, self._saved_hash):  # the weights are no longer those that were fitted to
+            self.warmth = None
         if self.table is not None and self.table.model == self._saved_hash:
             write_table(folder, self.table)
         else:  # whatever lay there was another model's
             (folder / TABLE).unlink(missing_ok=True)
+        write_warmth(folder, self._saved_hash, self.warmth)
         storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 
@@ -282,6 +292,8 @@ class AnytimeModel(nn.Module):
     def _session(self, draft: Draft) -> Session:
         if self.training:
             self.eval()
+        if isinstance(warm := draft.settings.temperature, tuple) and len(warm) != self.length:
+            raise UserError(f"the draft has temperatures for {len(warm)} positions, not for {self.length}; draw it again")
         engine = self.engine
         return Session(engine, self._paces.setdefault(len(draft.rows), Pace()), self.length, draft)
 
@@ -372,7 +384,7 @@ def load(
     except RuntimeError:
         raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
     model._saved_hash = found
-    model.table = read_table(folder, found)
+    model.table, model.warmth = read_table(folder, found), read_warmth(folder, found, model.length)
     return model.to(pick_device(device)).eval().use(engine, precision)
 
 

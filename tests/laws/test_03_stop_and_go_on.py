@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,18 @@ import torch
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
 
-SETTINGS = [{}, {"temperature": 0.8, "top_k": 9, "top_p": 0.95}]
+SETTINGS = [
+    {},
+    {"temperature": 0.8, "top_k": 9, "top_p": 0.95},
+    {"temperature": "fitted"},
+    {"temperature": "fitted", "top_k": 9},
+]
+NAMES = ["plain", "cut", "fitted", "fitted-cut"]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["plain", "cut"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=NAMES)
 @pytest.mark.parametrize("every", [1, 3, 8, 20])
-def test_a_stream_is_one_go_looked_at_often(model: AnytimeModel, every: int, settings: dict[str, float]) -> None:
+def test_a_stream_is_one_go_looked_at_often(model: AnytimeModel, every: int, settings: dict[str, Any]) -> None:
     full = model.sample(3, seed=5, **settings)
     seen = list(model.stream(3, seed=5, every=every, **settings))
     assert [sample.codes.shape[1] for sample in seen] == [*range(every, model.length, every), model.length]
@@ -48,10 +55,10 @@ def test_a_stream_keeps_budgets(model: AnytimeModel) -> None:
     assert len(counts) <= 2
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["plain", "cut"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=NAMES)
 @pytest.mark.parametrize("kept", [True, False], ids=["own-state", "rebuilt"])
 @pytest.mark.parametrize("k", range(1, 8))
-def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, settings: dict[str, float]) -> None:
+def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, settings: dict[str, Any]) -> None:
     from dataclasses import replace
 
     full, draft = model.sample(4, seed=6, **settings), model.sample(4, seed=6, codes=k, **settings)
@@ -98,7 +105,8 @@ def test_picked_rows_are_refined_by_their_own_numbers(model: AnytimeModel) -> No
     assert torch.equal(finer.codes, full.codes[[17, 3, 8]])
 
 
-def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.2, "fitted"])
+def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: Path, temperature: float | str) -> None:
     """Another process has the model's files and the session's file, nothing else."""
     import subprocess
     import sys
@@ -106,7 +114,7 @@ def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: P
     from anytime.sampling.budget import Budget
 
     folder = model.save(tmp_path / "model")
-    session = model.session(5, seed=9, temperature=1.2)
+    session = model.session(5, seed=9, temperature=temperature)
     session.run(Budget(codes=3))
     session.save(tmp_path / "s.safetensors")
     program = (
@@ -115,7 +123,7 @@ def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: P
         "print(s.run(Budget(codes=m.length)).codes.tolist())"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == str(model.sample(5, seed=9, temperature=1.2).codes.tolist())
+    assert said.strip() == str(model.sample(5, seed=9, temperature=temperature).codes.tolist())
 
 
 def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -> None:

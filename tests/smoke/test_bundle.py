@@ -18,6 +18,7 @@ from anytime.config import to_dict
 from anytime.evaluation import card
 from anytime.model import load
 from anytime.packing import KIND
+from anytime.sampling.warmth import FILE as WARMTH
 from anytime.shelf import CONFIG, WEIGHTS
 
 Here = Callable[..., Any]
@@ -51,7 +52,7 @@ def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
     """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
     made = bundle(Path("run"), "little")
     assert made.folder == shelf.FOLDER / "little"
-    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, card.FILE}
+    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, card.FILE}
     tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
     assert facts == {"kind": KIND}
     assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8

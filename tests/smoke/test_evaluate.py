@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from anytime.evaluation import statistics
@@ -68,6 +69,23 @@ def test_quality_by_the_table(run: Path, here: Here, tmp_path: Path) -> None:
     assert "16 of 16 codes" in again.out
     told = json.loads(here("info", run, "--json").out.splitlines()[-1])
     assert len(told["quality"]["rows"]) == 16
+
+
+def test_at_fitted_temperatures(run: Path, here: Here, tmp_path: Path) -> None:
+    outcome = here("evaluate", run, *SMOKE, "--temperature", "fitted")
+    assert outcome.status == 0, outcome.err
+    found = results.read(run / "evaluation" / "evaluation.json")
+    assert {row["temperature"] for row in found.rows if row["series"] in ("samples", "neighbours")} == {"fitted"}
+    warmth = load(run).warmth
+    assert warmth is not None
+    assert found.environment["temperatures"] == list(warmth.temperature)
+    assert "40 samples (seed 0, fitted temperatures) against" in outcome.out
+    assert not (run / "model" / "quality.json").exists(), "--quality goes by temperature 1"
+    assert here("sample", run, "-n", 2, "--temperature", "fitted", "--codes", 5, "--out", tmp_path / "x.npz").status == 0
+    assert here("sample", run, "--refine", tmp_path / "x.npz", "--out", tmp_path / "y.npz").status == 0
+    with np.load(tmp_path / "y.npz") as file:
+        assert np.array_equal(file["codes"], load(run).sample(2, temperature="fitted").codes)
+        assert json.loads(str(file["settings"]))["temperature"] == list(warmth.temperature)
 
 
 def test_a_better_table_is_kept(run: Path, here: Here) -> None:

@@ -79,7 +79,7 @@ def test_a_run_is_a_folder(finished: Finished) -> None:
     assert all(0 < error < 1 for error in errors)
     names = {path.name for path in (run / "samples").iterdir()}
     assert {"by-length.png", "refining.gif", "pretrain-0006.png", "ordered-0006.png", "prior-0006.png"} <= names
-    assert {path.name for path in (run / "model").iterdir()} == {"config.json", "model.safetensors"}
+    assert {path.name for path in (run / "model").iterdir()} == {"config.json", "model.safetensors", "temperatures.json"}
     assert not list(run.rglob("*.partial"))
 
 
@@ -90,7 +90,7 @@ def test_a_run_knows_the_order_of_its_codes(finished: Finished, capsys: Any) -> 
     assert order.pop("format") == 1
     assert order.keys() == {"ordered", "prior"}
     assert [len(order["ordered"][name]) for name in ("error", "gain", "entropy")] == [17, 16, 16]
-    assert len(order["prior"]["bits"]) == 16
+    assert [len(order["prior"][name]) for name in ("bits", "temperature", "fitted_bits")] == [16, 16, 16]
     prior = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if line["stage"] == "prior"]
     best = min(line["validation"]["loss"] for line in prior)
     assert np.mean(order["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
@@ -100,6 +100,9 @@ def test_a_run_knows_the_order_of_its_codes(finished: Finished, capsys: Any) -> 
         main(["info", str(run), "--json"])
     *lines, last = capsys.readouterr().out.splitlines()
     assert json.loads(last)["order"] == order["ordered"] | order["prior"]
+    assert json.loads(last)["temperature"] == order["prior"]
+    assert any(line.startswith("temperature") and "fitted temperatures lie between" in line for line in lines)
+    assert any(line.split() == ["code", "error", "gain", "entropy", "bits", "temperature"] for line in lines)
     assert [line.split()[0] for line in lines if "█" in line] == ["gain", "entropy", "bits"]
     assert "Order of the codes" in (run / "report.html").read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from anytime.bundle import bundle
 from anytime.cli.datasets import find_dataset
 from anytime.evaluation import card
 from anytime.model import load
+from anytime.sampling.warmth import FILE
 from anytime.training.folder import read_config
 from anytime.training.order import error_by_codes
 from anytime.training.run import used
@@ -33,7 +35,9 @@ def test_a_tuned_model(here: Here, tmp_path: Path) -> None:
     assert order["tune"]["error"] == pytest.approx(error_by_codes(load(run, "cpu"), validation, range(17)), rel=1e-5)
     shown = json.loads(here("info", run, "--json").out.splitlines()[-1])["order"]
     assert shown == order["ordered"] | order["prior"] | order["tune"]
+    check_temperatures(here, words, run, order["prior"])
     made = bundle(run, "little", out=tmp_path / "shelf")
+    assert load(made.folder, "cpu").warmth == load(run, "cpu").warmth
     page = (made.folder / card.FILE).read_text()
     assert "| epochs | 2 + 2 + 2 + 3 |" in page
     assert all(f"Order: {text}." in page for text in order["tune"]["alarms"])
@@ -42,3 +46,19 @@ def test_a_tuned_model(here: Here, tmp_path: Path) -> None:
     schedule = json.loads((run / "evaluation" / "evaluation.json").read_text())["schedule"]
     assert "2 + 2 + 2 + 3 epochs" in schedule
     assert load(run, "cpu").code_count(quality=0.5) >= 1
+
+
+def check_temperatures(here: Here, words: tuple[object, ...], run: Path, found: dict[str, Any]) -> None:
+    """Those of the prior, through the stage behind it; runs that lack them, and runs that end in two goes, come to the same."""
+    path = run / "model" / FILE
+    known = path.read_bytes()
+    kept = json.loads(known)
+    assert {key: kept[key] for key in found} == found
+    assert kept["model"] == load(run, "cpu").hash
+    path.unlink()  # as an older version left it
+    assert "anytime train" in here("sample", run, "--temperature", "fitted").sentence
+    assert here(*words).status == 0
+    assert path.read_bytes() == known
+    shutil.rmtree(run / "model")  # as a run that was stopped in its last stage
+    assert here(*words).status == 0
+    assert path.read_bytes() == known

@@ -52,6 +52,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     below: dict[str, list[str]] = {}  # what takes several lines
     if model.table is not None:
         facts["quality"], below["quality"] = asdict(model.table), table.lines(model.table)
+    if model.warmth is not None:
+        facts["temperature"], below["temperature"] = asdict(model.warmth), [model.warmth.text]
     if order := read_order(Path(arguments.model)):
         head = f"of the codes, on {order['examples']:,} validation examples"
         facts["order"], below["order"] = order, [head, *order_view.lines(order)]

@@ -24,6 +24,7 @@ from anytime.model import AnytimeModel
 from anytime.sampling import noise
 from anytime.sampling.budget import code_count
 from anytime.sampling.table import Length, QualityTable
+from anytime.sampling.warmth import FITTED
 from anytime.training.log import Reporter, Silent
 from anytime.training.order import bits_by_position, entropy_by_position, error_by_codes, gains
 from anytime.training.samples import encoded
@@ -42,8 +43,8 @@ class Settings:
     fractions: tuple[float, ...] = FRACTIONS
     """Shares of the codes."""
     seed: int = 0
-    temperature: float = 1.0
-    """Of the samples."""
+    temperature: float | str = 1.0
+    """Of the samples; "fitted" for the model's own."""
     repeats: int = REPEATS
     """Requests behind each speed, at most."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
@@ -57,7 +58,10 @@ class Settings:
             raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        noise.Settings(temperature=self.temperature)  # says what is wrong with it
+        if not isinstance(self.temperature, str):
+            noise.Settings(temperature=self.temperature)  # says what is wrong with it
+        elif self.temperature != FITTED:
+            raise UserError(f"--temperature must be a number or {FITTED!r}, not {self.temperature!r}")
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:

@@ -11,6 +11,7 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.catalog import CATALOG
 from anytime.data.waves import RATE
 from anytime.evaluation.quality import Row
+from anytime.sampling.warmth import temperature_text
 from anytime.training.recipes import RunConfig
 
 FILE = "README.md"
@@ -101,7 +102,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
     ]
     sampled = next(row for row in rows if row["series"] == "samples")
     how = (
-        f"Measured from this file: {sampled['samples']:,} samples at temperature {sampled['temperature']:g} "
+        f"Measured from this file: {sampled['samples']:,} samples at {temperature_text(sampled['temperature'])} "
         f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, "
         f"{facts['engine']} engine, {facts['hardware']}, torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: "
         f"`{portable(evaluation['command'])}`"

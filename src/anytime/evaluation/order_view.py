@@ -62,8 +62,9 @@ def lines(order: Mapping[str, Any]) -> list[str]:
     said = [f"{name:<8} {sparkline(values)}  up to {max(values):.4g}" for name, values in columns.items()]
     length = len(next(iter(columns.values())))
     errors = {"error": order["error"][1:]} if "error" in order else {}
-    said.append("    ".join(["code", *(f"{name:>9}" for name in (*errors, *columns))]))
+    table = errors | columns | {name: order[name] for name in ("temperature",) if name in order}
+    said.append("    ".join(["code", *(f"{name:>9}" for name in table)]))
     for place in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
-        cells = [f"{values[place - 1]:>9.5f}" for values in (errors | columns).values()]
+        cells = [f"{values[place - 1]:>{max(9, len(name))}.5f}" for name, values in table.items()]
         said.append("    ".join([f"{place:>4}", *cells]))
     return [*said, *(f"warning: {text}" for text in order.get("alarms", []))]

@@ -12,6 +12,7 @@ from anytime.evaluation.document import can_plot, plot_png
 from anytime.evaluation.ears import ENOUGH
 from anytime.evaluation.quality import Row
 from anytime.evaluation.summary import Table, draw_bits, figure_of, of_series
+from anytime.sampling.warmth import temperature_text
 from anytime.training.order import alarms
 
 CAPTIONS = {
@@ -109,8 +110,9 @@ def notes(rows: Sequence[Row]) -> list[str]:
     half = {row["band"]: row["codes"] for row in of_series(rows, "half-way")}
     told = [
         f"Distances of {errors[0]['examples']:,} held-out crops of {CROP / RATE:g} s, padding left out.",
-        f"{full['samples']:,} samples (seed {full['seed']}, temperature {full['temperature']:g}) against {full['reference']:,} "
-        f"training crops on our own network's features; held-out sounds themselves: {name} {data[name]:.2f}.",
+        f"{full['samples']:,} samples (seed {full['seed']}, {temperature_text(full['temperature'])}) against "
+        f"{full['reference']:,} training crops on our own network's features; "
+        f"held-out sounds themselves: {name} {data[name]:.2f}.",
         "Codes that halve the error: " + ", ".join(f"{band} {_number(half[band])}" for band in BANDS) + ".",
         f"Distance to the nearest training example, median: samples {full['nearest']:.2f}, held-out {data['nearest']:.2f}.",
     ]

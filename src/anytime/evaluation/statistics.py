@@ -90,7 +90,9 @@ def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequen
     return Source(label, facts, len(x), len(counts), chunk)
 
 
-def samples(label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0) -> Source:
+def samples(
+    label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float | str = 1.0
+) -> Source:
     """Samples drawn once at full length and decoded from every prefix asked for: by law 2 these are the shorter samples.
 
     Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that no more than a chunk is ever in memory.
@@ -101,7 +103,9 @@ def samples(label: str, model: AnytimeModel, count: int, counts: Sequence[int], 
         return (stored(model.decode(drawn.codes[:, :count])) for count in counts)
 
     facts: dict[str, Any] = {"model": model.hash, "codes": list(counts), "count": count, "seed": seed, "chunk": CHUNK}
-    facts |= {} if temperature == 1 else {"temperature": temperature}
+    if temperature != 1:
+        warm = model.settings(temperature).temperature  # numbers: a model's own may be fitted anew
+        facts["temperature"] = list(warm) if isinstance(warm, tuple) else warm
     return Source(label, facts, count, len(counts), chunk)
 
 

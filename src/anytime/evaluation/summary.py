@@ -22,6 +22,7 @@ from anytime.evaluation.neighbours import NEAREST
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
+from anytime.sampling.warmth import temperature_text
 from anytime.training.order import alarms
 
 Table = tuple[list[str], list[list[str]]]
@@ -191,8 +192,8 @@ def _judge(rows: Sequence[Row]) -> list[str]:
     """What the second table was made with."""
     return [
         f"Recognised: above {SURE} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out pictures "
-        f"right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) on its "
-        f"features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
+        f"right; {own['samples']:,} samples at {temperature_text(own['temperature'])}, precision and recall (k = {NEAREST}) on "
+        f"its features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
         for row, own in zip(of_series(rows, "classifier"), of_series(rows, "recognised"), strict=False)
     ]
 
@@ -205,7 +206,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     errors, entropy = [row["error"] for row in of_series(rows, "error")], [row["entropy"] for row in of_series(rows, "bits")]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
-        f"{first['samples']:,} samples (seed {first['seed']}, temperature {first['temperature']:g}) against "
+        f"{first['samples']:,} samples (seed {first['seed']}, {temperature_text(first['temperature'])}) against "
         f"{first['reference']:,} training pictures, network {first['network']}; "
         f"precision and recall from {first['kept']:,} features.",
         f"{data['samples']:,} held-out pictures themselves: {name} {data[name]:.2f}.",

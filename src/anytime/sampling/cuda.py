@@ -144,7 +144,11 @@ class CudaEngine:
         self._leave(arena)
         n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
         buffers.position.fill_(rows.fed)
-        buffers.temperature.fill_(1.0 if _cuts(draft.settings) else draft.settings.temperature)
+        temperature = draft.settings.temperature
+        if isinstance(temperature, tuple):
+            buffers.temperature.copy_(torch.tensor(temperature))
+        else:
+            buffers.temperature.fill_(temperature)
         request = torch.tensor([*randomness.key(draft.seed), rows.given], dtype=torch.int32)
         buffers.request[: 3 + n] = torch.cat([request, draft.rows.to("cpu", torch.int32)])
         if rows.given:
@@ -177,6 +181,6 @@ class CudaEngine:
 
 
 def _cuts(settings: Settings) -> Settings | None:
-    """Settings that are part of a graph: cuts are, the temperature alone is read from a buffer."""
+    """Settings that are part of a graph: cuts are, temperatures are read from a buffer."""
     cuts = settings.top_k is not None or settings.top_p is not None
-    return settings if cuts else None
+    return replace(settings, temperature=1.0) if cuts else None

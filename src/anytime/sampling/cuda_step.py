@@ -87,7 +87,7 @@ class Buffers:
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: codes that each row has taken in
     request: Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
-    temperature: Tensor  # [1]
+    temperature: Tensor  # [length], of every position
 
     @staticmethod
     def empty(weights: Weights, batch: int, device: torch.device) -> Buffers:
@@ -98,7 +98,8 @@ class Buffers:
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(3 + batch), torch.ones(1, device=device))
+        temperature = torch.ones(c.length, device=device)
+        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(3 + batch), temperature)
 
 
 class Step:
@@ -111,15 +112,18 @@ class Step:
         c = weights.config
         self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
         self.padded = _power_of_two(c.width)
+        self.untempered = torch.ones(c.length, device=weights.tokens.device)
 
     def __call__(self, buffers: Buffers, cut: Cut | None) -> None:
         batch, c = len(buffers.position), self.weights.config
         h = self._embedded(buffers)
         logits = self._few(h, buffers) if batch <= FEW else self._many(h, buffers)
-        if cut is not None:
-            logits = cut(logits)
+        temperature = buffers.temperature
+        if cut is not None:  # it looks at tempered logits
+            logits = cut(logits.float() / temperature.index_select(0, buffers.position)[:, None])
+            temperature = self.untempered
         self.kernels.draw_codes[batch,](
-            logits, buffers.request, buffers.temperature, buffers.position, buffers.codes, c.length,
+            logits, buffers.request, temperature, buffers.position, buffers.codes, c.length,
             c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 

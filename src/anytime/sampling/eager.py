@@ -60,7 +60,7 @@ class EagerEngine:
         before = state.codes[:, position - 1] if position else None
         logits, state.prior = self._logits(before, state.prior)
         if position >= rows.given:
-            state.codes[:, position] = draw(logits, rows.draft.settings, state.noise.at(position))
+            state.codes[:, position] = draw(logits, rows.draft.settings.at(position), state.noise.at(position))
         rows.fed += 1
 
     def _empty(self, batch: int) -> Any:

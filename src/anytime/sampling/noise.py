@@ -6,7 +6,7 @@ ties of a long cumulative sum, only a near-tie of the two best categories can fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -23,17 +23,23 @@ AT_A_TIME = 16384
 class Settings:
     """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
 
-    temperature: float = 1.0
+    temperature: float | tuple[float, ...] = 1.0
+    """One for all positions, or one for each."""
     top_k: int | None = None
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature <= 100:
-            raise UserError(f"--temperature must be above 0 and at most 100, not {self.temperature}")
+        for temperature in self.temperature if isinstance(self.temperature, tuple) else (self.temperature,):
+            if not 0 < temperature <= 100:
+                raise UserError(f"--temperature must be above 0 and at most 100, not {temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"--top-k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+
+    def at(self, position: int) -> Settings:
+        """Those of one position."""
+        return replace(self, temperature=self.temperature[position]) if isinstance(self.temperature, tuple) else self
 
 
 def gumbel(
@@ -60,7 +66,8 @@ class Noise:
 
 
 def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Float[Tensor, "batch categories"]:
-    """Tempered float32 logits, −inf outside the top k and the top p."""
+    """Tempered float32 logits, −inf outside the top k and the top p; the settings are those of one position."""
+    assert not isinstance(settings.temperature, tuple)
     logits = logits.float() / settings.temperature
     if settings.top_k is not None and settings.top_k < logits.shape[1]:
         least = logits.topk(settings.top_k).values[:, -1:]

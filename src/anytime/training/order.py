@@ -1,4 +1,4 @@
-"""What each position of the codes carries: Δ(i), its entropy, the prior's bits; and an alarm where the tail carries nothing.
+"""What each position of the codes carries: Δ(i), its entropy, the prior's bits and temperature; an alarm where it is nothing.
 
 Measured where it is decided, at the end of the stages ordered, prior and tune, and written into the run's order.json.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from anytime.config import read_json
 from anytime.data.loader import mask_of, to_float
 from anytime.model import AnytimeModel
 from anytime.priors.prior import Prior
+from anytime.training import temperature
 from anytime.training.samples import encoded
 
 FILE = "order.json"
@@ -149,7 +151,7 @@ def examine(
     model.eval()
     codes = encoded(model.autoencoder, x)
     if stage == "prior":
-        return {"examples": len(codes), "bits": bits_by_position(model.prior, codes)}
+        return asdict(temperature.fit(model.prior, codes))
     some = x[:EXAMPLES]
     errors = error_by_codes(model, some, range(model.length + 1))
     entropy = entropy_by_position(codes, model.codebook_size)

@@ -11,10 +11,12 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import randomness
+from anytime.config import from_dict
 from anytime.data.loader import Loader, to_float, views
 from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel, load
-from anytime.training import judges, order, samples
+from anytime.sampling.warmth import Warmth, write_warmth
+from anytime.training import distributed, judges, order, samples
 from anytime.training.adversarial import Change, Examples, TuneTask
 from anytime.training.recipes import RunConfig
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
@@ -116,13 +118,23 @@ class CodesPlan:
             return judges.PictureJudge(width, shape[0], shape[1]), judges.moved_pictures
 
     def examined(self, stage: str) -> dict[str, Any] | None:
-        return order.examine(stage, self.model, self.validation)
+        found = order.examine(stage, self.model, self.validation)
+        if stage == "prior":
+            self.model.warmth = from_dict(Warmth, found)
+        return found
 
     def picture(self, path: Path, stage: str) -> None:
         samples.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
 
     def save(self, folder: Path) -> None:
+        if self.model.warmth is None:  # the prior is from before an interruption, or another run's
+            self.examined("prior")
         self.model.save(folder)
 
     def load(self, folder: Path) -> AnytimeModel:
-        return load(folder, self.device)
+        self.model = load(folder, self.device)
+        if self.model.warmth is None and distributed.is_main():  # an older version's
+            self.examined("prior")
+            assert self.model.warmth is not None
+            write_warmth(folder, self.model.hash, self.model.warmth)
+        return self.model

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +13,15 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings, gumbel, masked
+from anytime.sampling.warmth import Warmth
 from anytime.training.recipes import paper, recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
 EDGE = 2e-5  # of the mass at which top-p cuts
-CUT = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
+CUT: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
+WARM: dict[str, Any] = {"temperature": "fitted"}
+TEMPERATURES = tuple(0.5 + position / 70 for position in range(70))
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +33,17 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
         for parameter in eager.prior.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
     cuda.load_state_dict(eager.state_dict())
+    eager.warmth = cuda.warmth = Warmth(examples=9, bits=(9.0,) * 70, temperature=TEMPERATURES, fitted_bits=(9.0,) * 70)
     return eager, cuda.use("cuda", "fp32")
 
 
-@pytest.mark.parametrize("settings", [{}, CUT], ids=["plain", "cut"])
+@pytest.mark.parametrize("settings", [{}, CUT, WARM, CUT | WARM], ids=["plain", "cut", "fitted", "fitted-cut"])
 @pytest.mark.parametrize("n", [1, 17, 200, 300, 5000])
 def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
-    models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, float]
+    models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]
 ) -> None:
     eager = models[0]
-    a, b = (model.sample(n, seed=3, **settings).codes for model in models)  # type: ignore[arg-type]
+    a, b = (model.sample(n, seed=3, **settings).codes for model in models)
     parted = (a != b).any(1).nonzero()[:, 0]
     assert len(parted) <= max(1, n // 1000)
     for row in parted.tolist():
@@ -45,20 +51,32 @@ def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
         logits = eager.prior(a[row : row + 1])[:, position]
         noise = gumbel(3, torch.tensor([row], device=a.device), position, eager.codebook_size)
         one, other = int(a[row, position]), int(b[row, position])
-        assert is_tie(one, other, logits, noise, settings) and is_tie(other, one, logits, noise, settings)
+        there = settings | ({"temperature": TEMPERATURES[position]} if settings.get("temperature") == "fitted" else {})
+        assert is_tie(one, other, logits, noise, there) and is_tie(other, one, logits, noise, there)
 
 
-def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[str, float]) -> bool:
+def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[str, Any]) -> bool:
     """Whether rounding in favour of a code lets it win: where two are equally good, or one is on the edge of a cut."""
     favoured = logits.clone()
     favoured[0, code] += TIE / 4
     favoured[0, rival] -= TIE / 4
-    for shift in (0.0, -EDGE, EDGE) if "top_p" in settings else (0.0,):
-        moved = settings | ({"top_p": settings["top_p"] + shift} if shift else {})
-        noised = masked(favoured, Settings(**moved)) + noise  # type: ignore[arg-type]
+    for cut in cuts(logits, settings):
+        noised = masked(favoured, Settings(**cut)) + noise
         if noised.max() - noised[0, code] < TIE:
             return True
     return False
+
+
+def cuts(logits: Tensor, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The settings as they are, and as rounding may make them: another code kept beside the last of the top k where the two are
+    equally good, which shifts the mass of all; a little more or less mass."""
+    k, p = settings.get("top_k"), settings.get("top_p")
+    kept = [k]
+    if k is not None:
+        last, next_one = logits[0].sort(descending=True).values[k - 1 : k + 1].tolist()
+        kept += [k + 1] if last - next_one < TIE / 4 else []
+    for top_k in kept:
+        yield from (settings | {"top_k": top_k, "top_p": mass} for mass in ([None] if p is None else [p, p - EDGE, p + EDGE]))
 
 
 def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, AnytimeModel]) -> None:
@@ -105,8 +123,8 @@ def test_two_sessions_that_take_turns_do_not_disturb_each_other(models: tuple[An
     from anytime.sampling.budget import Budget
 
     model = models[1]
-    one, other = model.sample(40, seed=1).codes, model.sample(37, seed=2, **CUT).codes  # type: ignore[arg-type]
-    first, second = model.session(40, seed=1), model.session(37, seed=2, **CUT)  # type: ignore[arg-type]
+    one, other = model.sample(40, seed=1, **WARM).codes, model.sample(37, seed=2, **CUT).codes
+    first, second = model.session(40, seed=1, **WARM), model.session(37, seed=2, **CUT)
     for count in range(7, 71, 7):
         a, b = first.run(Budget(codes=count)), second.run(Budget(codes=count))
         assert torch.equal(a.codes, one[:, :count])

@@ -17,7 +17,7 @@ import torch
 from anytime import randomness
 from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling import cuda_step
-from anytime.sampling.noise import Settings, draw, gumbel
+from anytime.sampling.noise import Settings, draw, gumbel, masked
 
 cuda_step.PDL = False  # the interpreter has no dependent launches
 torch.manual_seed(0)
@@ -28,17 +28,18 @@ for parameter in prior.parameters():
 weights = cuda_step.Weights.of(prior, torch.float32)
 with torch.no_grad():
     for cuda_step.FEW in (0, 100):  # the library's products, then our own
-        for batch, given in ((3, 0), (5, 4)):
-            rows, settings = torch.arange(batch) + 7, Settings(temperature=0.8)
+        for batch, given, top_k in ((3, 0, None), (5, 4, None), (4, 2, 5)):
+            rows, settings = torch.arange(batch) + 7, Settings(temperature=tuple(0.3 + 0.2 * i for i in range(10)), top_k=top_k)
+            cut = None if top_k is None else (lambda logits: masked(logits, Settings(top_k=top_k)))
             buffers = cuda_step.Buffers.empty(weights, batch, torch.device("cpu"))
             buffers.request.copy_(torch.tensor([*randomness.key(5), given, *rows]))
-            buffers.temperature.fill_(0.8)
+            buffers.temperature.copy_(torch.tensor(settings.temperature))
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []
             for position in range(10):
-                cuda_step.Step(weights)(buffers, None)
+                cuda_step.Step(weights)(buffers, cut)
                 logits, state = prior.step(before, state)
-                drawn = draw(logits, settings, gumbel(5, rows, position, 20))
+                drawn = draw(logits, settings.at(position), gumbel(5, rows, position, 20))
                 before = drawn if position >= given else torch.full((batch,), position)
                 codes.append(before)
             assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.FEW, batch)

@@ -151,6 +151,7 @@ def test_only_a_near_tie_can_flip() -> None:
         ({"temperature": -1.0}, "--temperature"),
         ({"temperature": 101.0}, "--temperature"),
         ({"temperature": math.nan}, "--temperature"),
+        ({"temperature": (1.0, 0.0)}, "--temperature"),
         ({"top_k": 0}, "--top-k"),
         ({"top_p": 0.0}, "--top-p"),
         ({"top_p": 1.01}, "--top-p"),
@@ -160,6 +161,12 @@ def test_only_a_near_tie_can_flip() -> None:
 def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=f"^{flag} must be .* not "):
         Settings(**settings)
+
+
+def test_a_temperature_for_each_position() -> None:
+    settings = Settings(temperature=(0.5, 2.0), top_k=3)
+    assert [settings.at(position) for position in range(2)] == [Settings(temperature=t, top_k=3) for t in (0.5, 2.0)]
+    assert Settings(temperature=0.7).at(5) == Settings(temperature=0.7)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 40])
