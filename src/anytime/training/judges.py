@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from anytime.data.spectrogram import RESOLUTIONS, spectrum
 
+Judge = Literal["strided", "residual", "whole"]
+"""Judges of pictures: plain halving convolutions; residual blocks; residual blocks of bounded slope with a single score."""
 SLOPE = 0.2
 _QUIET = 1e-4  # squared magnitudes far below it are silence
 _LOUDNESS = (
@@ -79,6 +81,74 @@ class PictureJudge(nn.Module):
         return Verdict([_seen(self.layers, 2 * x - 1, features)], features)
 
 
+class ResidualJudge(nn.Module):
+    """Residual blocks that halve a picture down to about 8 × 8 places, two more there, and a score of every place.
+
+    `whole` gives one score for the whole picture instead, and divides every weight by its largest singular value: such a
+    judge can change its mind only gradually from one picture to the next.
+    """
+
+    def __init__(self, width: int, channels: int, size: int, whole: bool = False) -> None:
+        super().__init__()
+        halvings, kind = max(1, round(math.log2(size / 8))), NormedConv2d if whole else nn.Conv2d
+        widths = [channels, width, *[2 * width] * (halvings + 1)]
+        self.blocks = nn.ModuleList(_Block(i, o, n < halvings, n == 0, kind) for n, (i, o) in enumerate(pairwise(widths)))
+        self.last, self.whole = kind(widths[-1], 1, 1), whole
+
+    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
+        h, features = 2 * x - 1, []
+        for block in self.blocks:
+            h = block(h)
+            features.append(h)
+        h = F.leaky_relu(h, SLOPE)
+        if self.whole:
+            h = h.float().sum((2, 3), keepdim=True) / h[0, 0].numel() ** 0.5  # as long as its places together, so no steeper
+        return Verdict([self.last(h).float()], features)
+
+
+class NormedConv2d(nn.Conv2d):
+    """A convolution whose weight is divided by its largest singular value, which a power iteration follows as it trains."""
+
+    left: Tensor
+
+    def __init__(self, before: int, width: int, kernel: int, padding: int = 0) -> None:
+        super().__init__(before, width, kernel, padding=padding)
+        self.register_buffer("left", F.normalize(torch.randn(width), dim=0))
+
+    def forward(self, x: Float[Tensor, "batch before height wide"]) -> Float[Tensor, "batch width height wide"]:
+        with torch.autocast(x.device.type, enabled=False):
+            weight = self.weight.flatten(1)
+            with torch.no_grad():
+                right = F.normalize(weight.t() @ self.left, dim=0)
+                left = F.normalize(weight @ right, dim=0)
+                if self.training:
+                    self.left.copy_(left)
+            normed = self.weight / (left @ weight @ right)
+        return F.conv2d(x, normed, self.bias, padding=self.padding)
+
+
+class _Block(nn.Module):
+    """x + W₂ ρ(W₁ ρ(x)), halved where it is asked for; the first one takes the picture as it is."""
+
+    def __init__(self, before: int, width: int, halved: bool, first: bool, kind: type[nn.Conv2d]) -> None:
+        super().__init__()
+        self.one, self.two = kind(before, width, 3, padding=1), kind(width, width, 3, padding=1)
+        self.beside = kind(before, width, 1) if before != width else nn.Identity()
+        self.down, self.first = nn.AvgPool2d(2) if halved else nn.Identity(), first
+
+    def forward(self, x: Float[Tensor, "batch before height wide"]) -> Float[Tensor, "batch width lower narrower"]:
+        h = x if self.first else F.leaky_relu(x, SLOPE)
+        y: Tensor = self.down(self.two(F.leaky_relu(self.one(h), SLOPE))) + self.beside(self.down(x))
+        return y
+
+
+def picture_judge(kind: Judge, width: int, channels: int, size: int) -> nn.Module:
+    """Of the named kind, for square pictures of that size."""
+    if kind == "strided":
+        return PictureJudge(width, channels, size)
+    return ResidualJudge(width, channels, size, whole=kind == "whole")
+
+
 def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
     """The score of every place; what the layers before see is added to `features`."""
     *body, last = layers
@@ -90,9 +160,13 @@ def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
 
 
 def moved_pictures(
-    x: Float[Tensor, "batch channel height width"], numbers: Float[Tensor, "batch 8"]
+    x: Float[Tensor, "batch channel height width"],
+    numbers: Float[Tensor, "batch 8"],
+    lighter: float = 0.5,
+    cut_out: float = 0.5,
 ) -> Float[Tensor, "batch channel height width"]:
-    """Pictures mirrored or not, moved by up to an eighth, brighter or darker, with a square of a half cut out of one in two.
+    """Pictures mirrored or not, moved by up to an eighth, brighter or darker by up to `lighter`, a share
+    `cut_out` of them with a square of a half cut out.
 
     A judge that sees real and made pictures alike changed cannot learn the training set by heart; gradients pass.
     """
@@ -105,8 +179,8 @@ def moved_pictures(
     every = torch.arange(n, device=x.device)[:, None, None]
     moved = x.permute(0, 2, 3, 1)[every, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
     down, right = (torch.arange(side, device=x.device) / side for side in (height, width))
-    hidden = (cut > 0.5) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
-    return (moved + (light - 0.5)[:, None]) * (inside & ~hidden)[:, None]
+    hidden = (cut > 1 - cut_out) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
+    return (moved + 2 * lighter * (light - 0.5)[:, None]) * (inside & ~hidden)[:, None]
 
 
 def unmoved(x: Float[Tensor, "batch *shape"], numbers: Float[Tensor, "batch 8"]) -> Float[Tensor, "batch *shape"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -19,6 +20,7 @@ from anytime.sampling.warmth import Warmth, write_warmth
 from anytime.training import distributed, judges, order, samples
 from anytime.training.adversarial import Change, Examples, TuneTask
 from anytime.training.recipes import RunConfig
+from anytime.training.stages import TuneStage
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
 FIRST = 64
@@ -91,7 +93,7 @@ class CodesPlan:
         assert config.tune is not None
         x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
         examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
-        return TuneTask(config.tune, autoencoder, *self._judge(config.tune.width, seed), *examples, seed, self._bank(seed, say))
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune, seed), *examples, seed, self._bank(seed, say))
 
     def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
         """Codes that the prior draws, for a decoder that is to make something of them."""
@@ -108,14 +110,15 @@ class CodesPlan:
         else:
             yield from (self.train, self.train.flip(-1))[:count]
 
-    def _judge(self, width: int, seed: int) -> tuple[nn.Module, Change]:
+    def _judge(self, stage: TuneStage, seed: int) -> tuple[nn.Module, Change]:
         """What the decoder is tuned against, and how all that it sees is changed."""
         shape = self.config.shape
         with torch.random.fork_rng():
             torch.manual_seed(randomness.derive(seed, "judge"))
             if self.model.is_sound:
-                return judges.SoundJudge(width), judges.unmoved
-            return judges.PictureJudge(width, shape[0], shape[1]), judges.moved_pictures
+                return judges.SoundJudge(stage.width), judges.unmoved
+            judge = judges.picture_judge(stage.judge, stage.width, shape[0], shape[1])
+        return judge, partial(judges.moved_pictures, lighter=stage.lighter, cut_out=stage.cut_out)
 
     def examined(self, stage: str) -> dict[str, Any] | None:
         found = order.examine(stage, self.model, self.validation)

@@ -12,6 +12,7 @@ from typing import Literal
 from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
 from anytime.errors import UserError
+from anytime.training.judges import Judge
 
 Padding = Literal["masked", "silence"]
 """What the end of a crop is that its recording does not reach: nothing, left out of the loss; or silence, to be learned."""
@@ -87,8 +88,14 @@ class TuneStage:
     """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
+    judge: Judge = "strided"
+    """Of pictures; sounds have one kind only."""
     width: int = 32
     """Channels of the judge's first convolution."""
+    lighter: float = 0.5
+    """How much brighter or darker pictures are shown to the judge, at most, where black to white is 1."""
+    cut_out: float = 0.5
+    """Share of the pictures that are shown to the judge with a square cut out."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)
@@ -97,6 +104,8 @@ class TuneStage:
             raise UserError("tune stage: weights must be at least 0, swapped between 0 and 0.5")
         if min(self.views, self.width, self.bank) < 1 or self.drawn < 0:
             raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
+        if not (0 <= self.lighter <= 1 and 0 <= self.cut_out <= 1):
+            raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
         if not self.lead > 0:
             raise UserError(f"tune stage: lead must be above 0, not {self.lead}")
         check_average(self.average)

@@ -14,7 +14,7 @@ from torch import Tensor
 from anytime.model import AnytimeModel
 from anytime.sampling.noise import Settings, gumbel, masked
 from anytime.sampling.warmth import Warmth
-from anytime.training.recipes import paper, recipe
+from anytime.training.recipes import Recipe, recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
@@ -26,9 +26,13 @@ TEMPERATURES = tuple(0.5 + position / 70 for position in range(70))
 
 @pytest.fixture(scope="module")
 def models() -> tuple[AnytimeModel, AnytimeModel]:
-    """The paper's CIFAR-10 shape with weights far from their start, eager and cuda."""
+    return both("paper")
+
+
+def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
+    """A recipe's CIFAR-10 shape with weights far from their start, eager and cuda."""
     torch.manual_seed(0)
-    eager, cuda = (AnytimeModel(paper("cifar10", (3, 32, 32)).model).cuda().eval() for _ in range(2))
+    eager, cuda = (AnytimeModel(recipe("cifar10", which, (3, 32, 32)).model).cuda().eval() for _ in range(2))
     with torch.no_grad():
         for parameter in eager.prior.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
@@ -42,6 +46,17 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
 def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
     models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]
 ) -> None:
+    check_codes(models, n, settings)
+
+
+def test_our_recipes_prior_is_no_exception() -> None:
+    """Its width is no power of two."""
+    models = both("best")
+    for n in (1, 100, 300):
+        check_codes(models, n, {})
+
+
+def check_codes(models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]) -> None:
     eager = models[0]
     a, b = (model.sample(n, seed=3, **settings).codes for model in models)
     parted = (a != b).any(1).nonzero()[:, 0]
