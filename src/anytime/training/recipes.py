@@ -212,16 +212,16 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         length=old.length, codebook_size=old.quantizer.codebook_size,
         layers=layers, width=width, hidden=4 * width, heads=width // 64,
     )  # fmt: skip
-    stage = AutoencoderStage(epochs=20, truncation=Full(), rate=5e-4, schedule="cosine", mirrored=coloured)
+    stage = AutoencoderStage(epochs=15, truncation=Full(), rate=5e-4, schedule="cosine", mirrored=coloured)
     lengths, versions = Mixture(full=0.25), 2 if coloured else 1
-    rounds = 20 if not coloured else 60 if shape[1] <= 32 else 10  # large pictures cost a judge more, and their sets are large
+    rounds = 20 if not coloured else 40 if shape[1] <= 32 else 10  # large pictures cost a judge more, and their sets are large
     return replace(
         base,
         recipe="best",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
         pretrain=stage,
-        ordered=replace(stage, epochs=80, truncation=lengths),
-        prior=PriorStage(epochs=40, batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, views=versions),
+        ordered=replace(stage, epochs=40, truncation=lengths),
+        prior=PriorStage(epochs=24, batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, views=versions),
         tune=TuneStage(
             epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
             average=0.999, views=versions, width=96 if coloured else 64,
