@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from anytime.errors import UserError, nearest
 
+SET = "--set"  # where values come from that are typed; keys stand behind a space
 FORMAT = 1
 
 Config = TypeVar("Config")
@@ -49,8 +50,8 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise UserError(f"{where} lacks the key {name!r}")
-    hints = typing.get_type_hints(cls)
-    return cls(**{key: _value(hints[key], _with_kind(fields[key], value), f"{where}.{key}") for key, value in data.items()})
+    hints, dot = typing.get_type_hints(cls), " " if where == SET else "."
+    return cls(**{k: _value(hints[k], _with_kind(fields[k], value), f"{where}{dot}{k}") for k, value in data.items()})
 
 
 def _kind(cls: type) -> str:
@@ -78,6 +79,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     for member in members:
         if (built := _leaf(member, value, where)) is not _MISFIT:
             return built
+    if classes:
+        first = "kind" if len(classes) > 1 else dataclasses.fields(classes[0])[0].name
+        raise UserError(f"{where} must be a group of settings, such as {where}.{first}, not {value!r}")
     raise UserError(f"{where} must be {_spoken(hint)}, not {value!r}")
 
 
@@ -147,7 +151,7 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
             target = _child(target, parent, ".".join(parents[:depth]))
         _child(target, last, ".".join(parents))
         target[last] = value
-    return from_dict(type(config), data, "--set")
+    return from_dict(type(config), data, SET)
 
 
 def _child(target: Any, key: str, where: str) -> Any:
