@@ -100,8 +100,9 @@ def amount(results: Results) -> Choice:
     sizes = sorted({row["pictures"] for row in rows}, reverse=True)
     both = {f"{n:,}": tuple(values(rows, kind, name, pictures=n) for kind in ("ordered", "unordered")) for n in sizes}
     ahead, behind = _ahead({size: (a, b) for size, (a, b) in both.items()})
-    answer = "ordered" if not behind else "unordered" if not ahead else f"ordered with {_listed(ahead)} pictures"
-    answer = answer if ahead or behind else "either"
+    parts = {"ordered": ahead, "unordered": behind, "either": [size for size in both if size not in (*ahead, *behind)]}
+    told = {kind: f"{kind} with {_listed(where)} pictures" for kind, where in parts.items() if where}
+    answer = next(iter(told)) if len(told) == 1 else ", ".join(told.values())
     why = "; ".join(f"{size} training pictures: FID {mean(a):.1f} ordered, {mean(b):.1f} not" for size, (a, b) in both.items())
     return Choice("Ordered codes if you always draw all of them?", answer, why)
 

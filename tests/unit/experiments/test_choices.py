@@ -81,7 +81,8 @@ def test_one_law() -> None:
 
 @pytest.mark.parametrize(
     ("ordered", "answer"),
-    [((80.0, 80.0), "ordered"), ((99.0, 80.0), "ordered"), ((120.0, 80.0), "ordered with 5,000 pictures"),
+    [((80.0, 80.0), "ordered"), ((99.0, 80.0), "ordered with 5,000 pictures, either with 45,000 pictures"),
+     ((120.0, 80.0), "ordered with 5,000 pictures, unordered with 45,000 pictures"),
      ((120.0, 120.0), "unordered"), ((100.0, 101.0), "either")],
 )  # fmt: skip
 def test_ordered_or_not_by_size(ordered: tuple[float, float], answer: str) -> None:
