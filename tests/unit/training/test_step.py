@@ -21,7 +21,7 @@ from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
 
 def tasks(device: torch.device) -> list[Task]:
-    """An autoencoder's, a prior's, a sound's and tuning tasks with every judge on the same small data, from the same weights."""
+    """An autoencoder's, a prior's, a sound's and tuning tasks with every judge, on the same small data and weights."""
     config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
