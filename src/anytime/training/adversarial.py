@@ -169,10 +169,9 @@ class TuneTask:
         rows = torch.arange(len(train.x), device=self.device)
         self.loader = Loader(rows, stage.batch, seed, collective.rank(), collective.ranks())
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
-        self.keeps, self.drawn_keeps = (
-            Keeps(stage.truncation, model.length, self.steps_per_epoch, each, self.device)
-            for each in (seed, randomness.derive(seed, "drawn"))
-        )
+        drawn, steps = stage.drawn_truncation or stage.truncation, self.steps_per_epoch
+        self.keeps = Keeps(stage.truncation, model.length, steps, seed, self.device)
+        self.drawn_keeps = Keeps(drawn, model.length, steps, randomness.derive(seed, "drawn"), self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
         decoder, judge = (list(part.parameters()) for part in (self.objective.decoder, self.objective.judge))

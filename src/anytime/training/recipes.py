@@ -224,7 +224,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         prior=PriorStage(epochs=24, batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, views=versions),
         tune=TuneStage(
             epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
-            average=0.999, views=versions, width=96 if coloured else 64,
+            drawn_truncation=Mixture(full=0.5), average=0.999, views=versions, width=96 if coloured else 64,
         ),
     )  # fmt: skip
 
@@ -315,7 +315,7 @@ def _smoke_prior(prior: PriorConfig, autoencoder: AutoencoderConfig) -> PriorCon
 
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:
     """The recipe with another law behind its first stage; `Full` gives the unordered baseline."""
-    tune = None if config.tune is None else replace(config.tune, truncation=law)
+    tune = None if config.tune is None else replace(config.tune, truncation=law, drawn_truncation=None)
     return replace(config, ordered=replace(config.ordered, truncation=law), tune=tune)
 
 

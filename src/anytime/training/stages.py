@@ -82,6 +82,8 @@ class TuneStage:
     """Samples of the prior in a batch beside the examples: they have no original, so that the judge alone speaks of them."""
     bank: int = 50_000
     """How many samples are drawn for it, once."""
+    drawn_truncation: Truncation | None = None
+    """The law of `keep` of these samples; None is that of the examples."""
     average: float = 0.0
     """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1

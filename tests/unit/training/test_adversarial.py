@@ -218,6 +218,15 @@ def test_the_weights_that_are_kept_follow_slowly() -> None:
     assert same.live is kept and not same.apart
 
 
+def test_drawn_codes_may_have_lengths_of_their_own(tiny: AnytimeModel) -> None:
+    made = task(tiny, replace(STAGE, drawn=8, truncation=Full(), drawn_truncation=Uniform()))
+    keeps = torch.stack([made.inputs(step)[2] for step in range(4)])
+    assert (keeps[:, :-8] == tiny.length).all()
+    assert (keeps[:, -8:] < tiny.length).any()
+    alike = task(tiny, replace(STAGE, drawn=8, truncation=Full()))
+    assert (alike.inputs(0)[2] == tiny.length).all()
+
+
 @pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
 def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
     verdict = PictureJudge(2, 3, size)(torch.rand(5, 3, size, size))
