@@ -1,11 +1,17 @@
-"""A tiny model for everybody."""
+"""A tiny model for everybody, and how a refusal is read."""
 
 from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
 
+from anytime.errors import UserError
 from anytime.model import AnytimeModel, _tiny
 
 collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
@@ -23,3 +29,22 @@ def tiny() -> AnytimeModel:
         model = AnytimeModel(_tiny())
         torch.nn.init.normal_(model.autoencoder.quantizer.codebook)
         return model.eval()
+
+
+@pytest.fixture(scope="session")
+def saved(tiny: AnytimeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy.deepcopy(tiny).save(tmp_path_factory.mktemp("model") / "saved")
+
+
+@pytest.fixture
+def refused() -> Callable[..., str]:
+    """The one sentence of the error with which a call ends."""
+
+    def sentence(call: Any, *args: Any, **kwargs: Any) -> str:
+        with pytest.raises(UserError) as error:
+            call(*args, **kwargs)
+        text = str(error.value)
+        assert text and "\n" not in text
+        return text
+
+    return sentence

@@ -1,7 +1,9 @@
+"""What a model does: sampling, quality, temperatures, encoding."""
+
 from __future__ import annotations
 
 import copy
-import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,40 +13,13 @@ import torch
 
 import anytime
 from anytime import storage
-from anytime.config import to_dict
-from anytime.device import pick_device
 from anytime.errors import UserError
-from anytime.model import AnytimeModel, ModelConfig, _tiny, load
-from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.table import Length, QualityTable
 from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import Warmth
-from anytime.shelf import CONFIG, WEIGHTS
-from anytime.storage import DamagedFileError
 
-
-@pytest.fixture(scope="module")
-def saved(tiny: AnytimeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy.deepcopy(tiny).save(tmp_path_factory.mktemp("model") / "saved")
-
-
-@pytest.fixture
-def copied(saved: Path, tmp_path: Path) -> Path:
-    """A saved model that a test may spoil."""
-    folder = tmp_path / "copied"
-    folder.mkdir()
-    for name in (CONFIG, WEIGHTS):
-        (folder / name).write_bytes((saved / name).read_bytes())
-    return folder
-
-
-def refused(call: Any, *args: Any, **kwargs: Any) -> str:
-    """The one sentence of the error."""
-    with pytest.raises(UserError) as error:
-        call(*args, **kwargs)
-    text = str(error.value)
-    assert text and "\n" not in text
-    return text
+Refused = Callable[..., str]
 
 
 # sampling
@@ -99,7 +74,9 @@ PREFIX = torch.tensor([[3, 1, 2]])
         ({"prefix": PREFIX.repeat(1, 3)}, "--prefix must be [batch, up to 8], not (1, 9)"),
     ],
 )
-def test_a_request_that_cannot_be_met_names_its_flag(tiny: AnytimeModel, arguments: dict[str, Any], expected: str) -> None:
+def test_a_request_that_cannot_be_met_names_its_flag(
+    tiny: AnytimeModel, arguments: dict[str, Any], expected: str, refused: Refused
+) -> None:
     assert refused(tiny.sample, **{"n": 2} | arguments) == expected
 
 
@@ -134,11 +111,11 @@ def test_quality_and_a_deadline(measured: AnytimeModel) -> None:
 
 
 @pytest.mark.parametrize("quality", [0.0, -0.5, 1.01, float("nan")])
-def test_what_is_no_quality(measured: AnytimeModel, quality: float) -> None:
+def test_what_is_no_quality(measured: AnytimeModel, quality: float, refused: Refused) -> None:
     assert refused(measured.sample, 2, quality=quality) == f"--quality must be above 0 and at most 1, not {quality}"
 
 
-def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel) -> None:
+def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel, refused: Refused) -> None:
     assert "say the same thing twice" in refused(measured.sample, 2, quality=0.5, codes=3)
     assert "--fraction and --quality" in refused(measured.sample, 2, quality=0.5, fraction=0.5)
     for call in (tiny.sample, tiny.stream):
@@ -160,7 +137,7 @@ def test_the_table_travels_with_the_model(measured: AnytimeModel, tiny: AnytimeM
     assert load(tmp_path / "there").table is None, "a table must not stay behind with another model"
 
 
-def test_a_folder_with_the_table_of_another_model(measured: AnytimeModel, tmp_path: Path) -> None:
+def test_a_folder_with_the_table_of_another_model(measured: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
     measured.save(tmp_path / "here")
     other = copy.deepcopy(measured)
     with torch.no_grad():
@@ -181,7 +158,7 @@ def warmed(tiny: AnytimeModel) -> AnytimeModel:
     return model
 
 
-def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeModel) -> None:
+def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeModel, refused: Refused) -> None:
     assert warmed.warmth is not None
     full, draft = warmed.sample(3, temperature="fitted"), warmed.sample(3, temperature="fitted", codes=2)
     assert draft.settings.temperature == warmed.warmth.temperature
@@ -191,7 +168,7 @@ def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeMod
     assert "temperatures for 2 positions, not for 8" in refused(warmed.refine, short)
 
 
-def test_a_model_without_temperatures(tiny: AnytimeModel, saved: Path) -> None:
+def test_a_model_without_temperatures(tiny: AnytimeModel, saved: Path, refused: Refused) -> None:
     for model in (tiny, load(saved)):
         for call in (model.sample, model.session, lambda n, m=model, **how: list(m.stream(n, **how))):
             assert refused(call, 2, temperature="fitted") == (
@@ -209,7 +186,7 @@ def test_temperatures_travel_with_the_model(warmed: AnytimeModel, tiny: AnytimeM
     assert load(tmp_path / "there").warmth is None, "they must not stay behind with another model"
 
 
-def test_other_weights_have_other_temperatures(warmed: AnytimeModel, tmp_path: Path) -> None:
+def test_other_weights_have_other_temperatures(warmed: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
     loaded = load(warmed.save(tmp_path / "here"))
     with torch.no_grad():
         loaded.prior.tokens.weight[0, 0] += 1
@@ -237,11 +214,11 @@ def test_nothing_in_nothing_out(tiny: AnytimeModel) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 28, 28), (2, 1, 32, 32), (2, 1, 28, 27)])
-def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, ...]) -> None:
+def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, ...], refused: Refused) -> None:
     assert refused(tiny.encode, torch.zeros(shape)) == f"this model takes data of shape (1, 28, 28), not {shape[1:]}"
 
 
-def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel) -> None:
+def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel, refused: Refused) -> None:
     zeros = torch.zeros(2, 9, dtype=torch.long)
     assert refused(tiny.decode, zeros) == "codes must be [batch, up to 8], not (2, 9)"
     assert refused(tiny.decode, zeros[:, :3] + 16) == "codes holds the code 16; this model's codes run from 0 to 15"
@@ -251,31 +228,12 @@ def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel) -> No
 # config
 
 
-def test_a_prior_for_other_codes_is_refused() -> None:
+def test_a_prior_for_other_codes_is_refused(refused: Refused) -> None:
     config = _tiny()
     assert refused(replace, config, prior=replace(config.prior, length=9)) == (
         "prior models 9 codes of 16, the autoencoder makes 8 of 16"
     )
     assert "8 codes of 17" in refused(replace, config, prior=replace(config.prior, codebook_size=17))
-
-
-# saving and loading
-
-
-def test_a_saved_model_loads(tiny: AnytimeModel, saved: Path) -> None:
-    model = load(saved)
-    assert model.config == tiny.config
-    assert not model.training
-    assert (model.length, model.codebook_size) == (8, 16)
-    assert isinstance(model, anytime.AnytimeModel)
-    assert torch.equal(load(str(saved), device="cpu").sample(2).codes, tiny.sample(2).codes)
-
-
-def test_a_finished_run_loads_by_its_folder(tiny: AnytimeModel, tmp_path: Path) -> None:
-    copy.deepcopy(tiny).save(tmp_path / "run" / "model")
-    storage.write_json(tmp_path / "run" / CONFIG, {"recipe": "paper"})
-    (tmp_path / "run" / "checkpoints").mkdir()
-    assert load(tmp_path / "run").hash == tiny.hash
 
 
 def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,155 +246,6 @@ def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeMod
     with torch.no_grad():
         model.train().autoencoder.quantizer.codebook += 1
     assert first != model.eval().sample(1).model == model.hash
-
-
-def test_the_hash_names_the_weights(tiny: AnytimeModel, saved: Path, tmp_path: Path) -> None:
-    model = copy.deepcopy(tiny)
-    assert model.hash == tiny.hash == load(saved).hash == storage.digest(tiny.state_dict())
-    with torch.no_grad():
-        model.autoencoder.quantizer.codebook[0, 0] += 1
-    assert model.hash != tiny.hash
-    model.save(tmp_path)
-    assert load(tmp_path).hash == model.hash != tiny.hash
-
-
-def test_buffers_are_saved_too(tmp_path: Path) -> None:
-    config = _tiny()
-    quantizer = replace(config.autoencoder.quantizer, codebook="ema")
-    model = AnytimeModel(replace(config, autoencoder=replace(config.autoencoder, quantizer=quantizer)))
-    model.autoencoder.quantizer.count.fill_(3)
-    model.autoencoder.train()(torch.rand(8, 1, 28, 28), torch.full((8,), 8))
-    model.save(tmp_path)
-    loaded = load(tmp_path)
-    assert (loaded.autoencoder.quantizer.count == 3).all()
-    assert any("running_mean" in name for name in loaded.state_dict())
-    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
-
-
-def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*args: object, **kwargs: object) -> None:
-        raise AssertionError("pickle was called")
-
-    for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(f"pickle.{name}", forbidden)
-    monkeypatch.setattr(torch, "load", forbidden)
-    load(copied)
-
-
-def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, tiny: AnytimeModel) -> None:
-    data = json.loads((copied / CONFIG).read_text())
-    assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
-    assert data["autoencoder"].pop("blocks") == 0
-    assert data.pop("hash") == tiny.hash
-    (copied / CONFIG).write_text(json.dumps(data))
-    assert load(copied).config == tiny.config
-
-
-def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
-    prior = PixelCNNConfig(length=8, codebook_size=16, side=3, layers=2, width=8, head=8)
-    model = AnytimeModel(replace(_tiny(), prior=prior))
-    assert json.loads((model.save(tmp_path) / CONFIG).read_text())["prior"]["kind"] == "pixelcnn"
-    assert load(tmp_path).config.prior == prior
-    assert torch.equal(load(tmp_path).sample(3).codes, model.sample(3).codes)
-
-
-def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert refused(load, "nothing").startswith(
-        "nothing is no model: neither a run folder nor a saved model nor one of the package"
-    )
-    assert "anytime train" in refused(load, "nothing")
-
-
-def test_a_misspelt_run_gets_its_nearest(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("digits-best", "mnist-paper"):
-        (tmp_path / "runs" / name / "model").mkdir(parents=True)
-    text = refused(load, "runs/digits-bset")
-    assert "runs/digits-bset is no model" in text
-    assert "did you mean 'runs/digits-best'? Known: runs/digits-best, runs/mnist-paper" in text
-
-
-def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
-    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
-    (tmp_path / "checkpoints").mkdir()
-    assert refused(load, tmp_path) == (
-        f"{tmp_path} is a run that has not finished; give the same `anytime train` command again to finish it"
-    )
-
-
-def test_a_run_before_its_first_checkpoint_is_unfinished_too(tmp_path: Path) -> None:
-    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
-    storage.write_json(tmp_path / "environment.json", {"starts": []})
-    assert "a run that has not finished" in refused(load, tmp_path)
-
-
-def test_missing_parts_are_named(copied: Path) -> None:
-    (copied / WEIGHTS).rename(copied / "elsewhere")
-    assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
-    (copied / "elsewhere").rename(copied / WEIGHTS)
-    (copied / CONFIG).unlink()
-    assert f"{copied / CONFIG} cannot be read as JSON" in refused(load, copied)
-
-
-def test_a_config_with_an_unknown_key_is_refused(copied: Path) -> None:
-    data = json.loads((copied / CONFIG).read_text())
-    data["prior"]["layer"] = 3
-    (copied / CONFIG).write_text(json.dumps(data))
-    assert refused(load, copied).startswith(f"{copied / CONFIG}.prior has the unknown key 'layer'; did you mean 'layers'?")
-
-
-def test_a_config_of_another_format_is_refused(copied: Path) -> None:
-    data = json.loads((copied / CONFIG).read_text()) | {"format": 2}
-    (copied / CONFIG).write_text(json.dumps(data))
-    assert "has format 2, this version of anytime reads format 1" in refused(load, copied)
-
-
-def test_weights_of_another_model_are_refused(copied: Path, tiny: AnytimeModel, tmp_path: Path) -> None:
-    """They fit and are whole, but are not those that the config names."""
-    other = copy.deepcopy(tiny)
-    with torch.no_grad():
-        other.autoencoder.quantizer.codebook[0, 0] += 1
-    other.save(tmp_path / "other")
-    (copied / WEIGHTS).write_bytes((tmp_path / "other" / WEIGHTS).read_bytes())
-    assert refused(load, copied) == f"{copied / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from"
-
-
-@pytest.mark.parametrize("change", [{"width": 32}, {"layers": 3}, {"layers": 1}], ids=str)
-def test_weights_that_do_not_fit_their_config_are_refused(tiny: AnytimeModel, copied: Path, change: dict[str, int]) -> None:
-    config: ModelConfig = replace(tiny.config, prior=replace(tiny.config.prior, **change))
-    storage.write_json(copied / CONFIG, to_dict(config))
-    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from"
-
-
-def test_damaged_weights_are_refused(copied: Path) -> None:
-    content = bytearray((copied / WEIGHTS).read_bytes())
-    content[-1] ^= 1
-    (copied / WEIGHTS).write_bytes(content)
-    with pytest.raises(DamagedFileError, match=f"{WEIGHTS} was altered"):
-        load(copied)
-
-
-def test_saving_where_nothing_can_be_written(tiny: AnytimeModel, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    assert "cannot be written" in refused(copy.deepcopy(tiny).save, tmp_path / "file")
-
-
-# devices
-
-
-def test_devices(saved: Path) -> None:
-    assert pick_device("cpu") == torch.device("cpu")
-    assert pick_device(torch.device("cpu")).type == "cpu"
-    assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert load(saved, device="cpu").device.type == "cpu"
-    assert refused(pick_device, "banana") == "--device 'banana' is no device; use cpu or cuda"
-    assert refused(pick_device, "meta") == "--device 'meta' is not supported; use cpu or cuda"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there(saved: Path) -> None:
-    assert refused(load, saved, device="cuda").startswith("--device cuda needs an NVIDIA GPU")
 
 
 def test_a_seed_out_of_range_is_named() -> None:

@@ -202,7 +202,7 @@ def draw(path: Path) -> Path:
     for name, own, colour in zip(curves, curves.values(), ("C0", "C1", "C2", "C3"), strict=False):
         if name.startswith("anytime"):
             seconds.plot([row["fraction"] for row in own], [row["seconds"] for row in own], f"{colour}o-", label=name)
-            if known := [row for row in own if "decode_share" in row]:
+            if known := [row for row in own if "decode_share" in row]:  # not of engines whose own decoder was not timed
                 shares.plot(
                     [row["fraction"] for row in known], [row["decode_share"] for row in known], f"{colour}o-", label=name
                 )

@@ -107,7 +107,10 @@ class ResidualJudge(nn.Module):
 
 
 class NormedConv2d(nn.Conv2d):
-    """A convolution whose weight is divided by its largest singular value, which a power iteration follows as it trains."""
+    """A convolution whose weight is divided by its largest singular value, which a power iteration follows as it trains.
+
+    A twin on the same weights follows them by itself.
+    """
 
     left: Tensor
 

@@ -1,0 +1,202 @@
+"""Saving and loading: what comes back, what is found, what is refused, on which device."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import anytime
+from anytime import storage
+from anytime.config import to_dict
+from anytime.device import pick_device
+from anytime.model import AnytimeModel, ModelConfig, _tiny, load
+from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.shelf import CONFIG, WEIGHTS
+from anytime.storage import DamagedFileError
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def copied(saved: Path, tmp_path: Path) -> Path:
+    """A saved model that a test may spoil."""
+    folder = tmp_path / "copied"
+    folder.mkdir()
+    for name in (CONFIG, WEIGHTS):
+        (folder / name).write_bytes((saved / name).read_bytes())
+    return folder
+
+
+def test_a_saved_model_loads(tiny: AnytimeModel, saved: Path) -> None:
+    model = load(saved)
+    assert model.config == tiny.config
+    assert not model.training
+    assert (model.length, model.codebook_size) == (8, 16)
+    assert isinstance(model, anytime.AnytimeModel)
+    assert torch.equal(load(str(saved), device="cpu").sample(2).codes, tiny.sample(2).codes)
+
+
+def test_a_finished_run_loads_by_its_folder(tiny: AnytimeModel, tmp_path: Path) -> None:
+    copy.deepcopy(tiny).save(tmp_path / "run" / "model")
+    storage.write_json(tmp_path / "run" / CONFIG, {"recipe": "paper"})
+    (tmp_path / "run" / "checkpoints").mkdir()
+    assert load(tmp_path / "run").hash == tiny.hash
+
+
+def test_the_hash_names_the_weights(tiny: AnytimeModel, saved: Path, tmp_path: Path) -> None:
+    model = copy.deepcopy(tiny)
+    assert model.hash == tiny.hash == load(saved).hash == storage.digest(tiny.state_dict())
+    with torch.no_grad():
+        model.autoencoder.quantizer.codebook[0, 0] += 1
+    assert model.hash != tiny.hash
+    model.save(tmp_path)
+    assert load(tmp_path).hash == model.hash != tiny.hash
+
+
+def test_buffers_are_saved_too(tmp_path: Path) -> None:
+    config = _tiny()
+    quantizer = replace(config.autoencoder.quantizer, codebook="ema")
+    model = AnytimeModel(replace(config, autoencoder=replace(config.autoencoder, quantizer=quantizer)))
+    model.autoencoder.quantizer.count.fill_(3)
+    model.autoencoder.train()(torch.rand(8, 1, 28, 28), torch.full((8,), 8))
+    model.save(tmp_path)
+    loaded = load(tmp_path)
+    assert (loaded.autoencoder.quantizer.count == 3).all()
+    assert any("running_mean" in name for name in loaded.state_dict())
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("pickle was called")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(f"pickle.{name}", forbidden)
+    monkeypatch.setattr(torch, "load", forbidden)
+    load(copied)
+
+
+def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, tiny: AnytimeModel) -> None:
+    data = json.loads((copied / CONFIG).read_text())
+    assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
+    assert data["autoencoder"].pop("blocks") == 0
+    assert data.pop("hash") == tiny.hash
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert load(copied).config == tiny.config
+
+
+def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
+    prior = PixelCNNConfig(length=8, codebook_size=16, side=3, layers=2, width=8, head=8)
+    model = AnytimeModel(replace(_tiny(), prior=prior))
+    assert json.loads((model.save(tmp_path) / CONFIG).read_text())["prior"]["kind"] == "pixelcnn"
+    assert load(tmp_path).config.prior == prior
+    assert torch.equal(load(tmp_path).sample(3).codes, model.sample(3).codes)
+
+
+def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(load, "nothing").startswith(
+        "nothing is no model: neither a run folder nor a saved model nor one of the package"
+    )
+    assert "anytime train" in refused(load, "nothing")
+
+
+def test_a_misspelt_run_gets_its_nearest(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits-best", "mnist-paper"):
+        (tmp_path / "runs" / name / "model").mkdir(parents=True)
+    text = refused(load, "runs/digits-bset")
+    assert "runs/digits-bset is no model" in text
+    assert "did you mean 'runs/digits-best'? Known: runs/digits-best, runs/mnist-paper" in text
+
+
+def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, refused: Refused) -> None:
+    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
+    (tmp_path / "checkpoints").mkdir()
+    assert refused(load, tmp_path) == (
+        f"{tmp_path} is a run that has not finished; give the same `anytime train` command again to finish it"
+    )
+
+
+def test_a_run_before_its_first_checkpoint_is_unfinished_too(tmp_path: Path, refused: Refused) -> None:
+    storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
+    storage.write_json(tmp_path / "environment.json", {"starts": []})
+    assert "a run that has not finished" in refused(load, tmp_path)
+
+
+def test_missing_parts_are_named(copied: Path, refused: Refused) -> None:
+    (copied / WEIGHTS).rename(copied / "elsewhere")
+    assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
+    (copied / "elsewhere").rename(copied / WEIGHTS)
+    (copied / CONFIG).unlink()
+    assert f"{copied / CONFIG} cannot be read as JSON" in refused(load, copied)
+
+
+def test_a_config_with_an_unknown_key_is_refused(copied: Path, refused: Refused) -> None:
+    data = json.loads((copied / CONFIG).read_text())
+    data["prior"]["layer"] = 3
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert refused(load, copied).startswith(f"{copied / CONFIG}.prior has the unknown key 'layer'; did you mean 'layers'?")
+
+
+def test_a_config_of_another_format_is_refused(copied: Path, refused: Refused) -> None:
+    data = json.loads((copied / CONFIG).read_text()) | {"format": 2}
+    (copied / CONFIG).write_text(json.dumps(data))
+    assert "has format 2, this version of anytime reads format 1" in refused(load, copied)
+
+
+def test_weights_of_another_model_are_refused(copied: Path, tiny: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
+    """They fit and are whole, but are not those that the config names."""
+    other = copy.deepcopy(tiny)
+    with torch.no_grad():
+        other.autoencoder.quantizer.codebook[0, 0] += 1
+    other.save(tmp_path / "other")
+    (copied / WEIGHTS).write_bytes((tmp_path / "other" / WEIGHTS).read_bytes())
+    assert refused(load, copied) == f"{copied / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from"
+
+
+@pytest.mark.parametrize("change", [{"width": 32}, {"layers": 3}, {"layers": 1}], ids=str)
+def test_weights_that_do_not_fit_their_config_are_refused(
+    tiny: AnytimeModel, copied: Path, change: dict[str, int], refused: Refused
+) -> None:
+    config: ModelConfig = replace(tiny.config, prior=replace(tiny.config.prior, **change))
+    storage.write_json(copied / CONFIG, to_dict(config))
+    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from"
+
+
+def test_damaged_weights_are_refused(copied: Path, refused: Refused) -> None:
+    content = bytearray((copied / WEIGHTS).read_bytes())
+    content[-1] ^= 1
+    (copied / WEIGHTS).write_bytes(content)
+    with pytest.raises(DamagedFileError, match=f"{WEIGHTS} was altered"):
+        load(copied)
+
+
+def test_saving_where_nothing_can_be_written(tiny: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "cannot be written" in refused(copy.deepcopy(tiny).save, tmp_path / "file")
+
+
+# devices
+
+
+def test_devices(saved: Path, refused: Refused) -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device(torch.device("cpu")).type == "cpu"
+    assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert load(saved, device="cpu").device.type == "cpu"
+    assert refused(pick_device, "banana") == "--device 'banana' is no device; use cpu or cuda"
+    assert refused(pick_device, "meta") == "--device 'meta' is not supported; use cpu or cuda"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there(saved: Path, refused: Refused) -> None:
+    assert refused(load, saved, device="cuda").startswith("--device cuda needs an NVIDIA GPU")
