@@ -184,7 +184,7 @@ class Step:
 
     def _parts(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
         """The product in parts that sum to it, without its bias."""
-        split = _split(*x.shape)
+        split = split_of(*x.shape)
         kind = torch.float32 if split > 1 else x.dtype
         parts = torch.empty(split, len(x), len(linear.weight), dtype=kind, device=x.device)
         self._product(x, linear, parts, relu=False, bias=False, split=split)
@@ -192,7 +192,7 @@ class Step:
 
     def _product(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
         rows, (n, k) = len(x), linear.weight.shape
-        tile = _tile(rows, k, split, exact=self.precision == "ieee")
+        tile = tile_of(rows, k, split, exact=self.precision == "ieee")
         grid = (_ceil(rows, tile["BLOCK_M"]), _ceil(n, tile["BLOCK_N"]), split)
         self.kernels.linear[grid](
             x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
@@ -214,20 +214,21 @@ def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
     return heads, 8, 1, 1  # thousands of programs cost more to start than to run while the cache is short
 
 
-def _split(rows: int, k: int) -> int:
+def split_of(rows: int, k: int) -> int:
     """Into how many equal parts a sum over k is cut: few rows leave most of the card idle otherwise."""
     most = k // 256 if rows <= 16 or k <= 512 else k // 512
     return next(parts for parts in (8, 4, 2, 1) if parts == 1 or (parts <= most and k % (parts * 128) == 0))
 
 
-def _tile(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
+def tile_of(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
     """Shape of a program's tile, as measured on an H200 with the paper's widths."""
     if exact:  # no tensor cores: a product is unrolled into single operations, so a deep tile takes minutes to compile
         return {"BLOCK_M": 16 if rows <= 16 else 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
     deep = max(16, min(512, _power_of_two(k // split)))
     if rows <= 16:
         return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": deep, "num_warps": 2, "num_stages": 2}
-    depth = deep if split == 1 else min(256, deep)
+    once = split == 1 and k == deep  # all of k in one pass: what is read ahead for a second one would not fit beside it
+    depth = deep if once else min(256 if split > 1 else 128, deep)
     return {"BLOCK_M": 32 if rows <= 32 else 64, "BLOCK_N": 32, "BLOCK_K": depth, "num_warps": 4, "num_stages": 2}
 
 

@@ -54,6 +54,8 @@ def test_our_recipes_prior_is_no_exception() -> None:
     models = both("best")
     for n in (1, 100, 300):
         check_codes(models, n, {})
+    for n in (1, 20, 100, 300):
+        assert models[1].use("cuda", "bf16").sample(n, seed=3).codes.shape == (n, 70)
 
 
 def check_codes(models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]) -> None:

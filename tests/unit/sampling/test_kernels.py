@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import anytime
+from anytime.sampling.cuda_step import FEW, split_of, tile_of
 
+SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
 PROGRAM = """
 import torch
 from anytime import randomness
@@ -56,3 +58,13 @@ def test_a_step_of_fused_kernels_is_a_step_of_the_prior() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": source, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=280)
     assert done.stdout.strip() == "all equal", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("width", range(64, 2049, 64))
+def test_a_tile_fits_a_processor_at_every_width(width: int) -> None:
+    """In bf16. What takes several passes over k holds three tiles: one in use and two on the way."""
+    for rows in range(1, FEW + 1):
+        for k, split in ((width, 1), (width, split_of(rows, width)), (4 * width, split_of(rows, 4 * width))):
+            tile = tile_of(rows, k, split, exact=False)
+            held = 3 if k // split > tile["BLOCK_K"] or k // split % tile["BLOCK_K"] else 1
+            assert 2 * held * (tile["BLOCK_M"] + tile["BLOCK_N"]) * tile["BLOCK_K"] <= SHARED, (rows, k, split, tile)
