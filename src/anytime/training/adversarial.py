@@ -30,13 +30,14 @@ from anytime.training.tasks import (
     for_device,
     global_rows,
     spectral_distance,
+    swapped,
     validation_batches,
     validation_keeps,
 )
 
 Change = Callable[[Tensor, Tensor], Tensor]
 """Data and [batch, 8] uniform numbers -> the data as the judge sees them, made and real ones alike; gradients pass."""
-_CHANGES, _SHARES, _SWAPS, _DRAWN, _DRAWN_CHANGES = 3, 4, 5, 6, 7  # counters of their own: `keep` is drawn from the same seed
+_CHANGES, _DRAWN, _DRAWN_CHANGES = 3, 6, 7  # counters of their own: `keep` and swaps are drawn from the same seed
 BETAS = (0.5, 0.9)  # little momentum: what was right against the judge of a hundred steps ago is not right today
 
 
@@ -186,7 +187,7 @@ class TuneTask:
         rows = self.loader.batch_at(step)
         places = global_rows(len(rows), self.device)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        codes = self._swapped(codes.long(), step, places)
+        codes = swapped(codes.long(), self.stage.swapped, self.seed, step)
         mine: tuple[Tensor, ...] = codes, self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
         if self.bank is not None:
             mine = tuple(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))
@@ -201,17 +202,6 @@ class TuneTask:
 
     def _numbers(self, counter: int, step: int, places: Int[Tensor, " rows"]) -> Float[Tensor, "rows 8"]:
         return randomness.uniform(self.seed, counter, step, places[:, None], torch.arange(8, device=self.device))
-
-    def _swapped(
-        self, codes: Int[Tensor, "batch length"], step: int, places: Int[Tensor, " batch"]
-    ) -> Int[Tensor, "batch length"]:
-        """Some codes replaced by those of the next example: of each row another share, between none and twice the mean."""
-        if not self.stage.swapped or len(codes) < 2:
-            return codes
-        position = torch.arange(codes.shape[1], device=self.device)
-        share = 2 * self.stage.swapped * randomness.uniform(self.seed, _SHARES, step, places)[:, None]
-        wrong = randomness.uniform(self.seed, _SWAPS, step, places[:, None], position) < share
-        return torch.where(wrong, codes.roll(1, 0), codes)
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         losses: Tensor = objective(*inputs)

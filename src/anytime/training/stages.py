@@ -150,10 +150,15 @@ class PriorStage:
     An epoch sees all of them."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
+    swapped: float = 0.0
+    """Mean share of the codes it reads that are another example's, while it is to say the right ones: a prior that goes on well
+    after an error of its own."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)
         check_sounds(0.0, self.speed)
+        if not 0 <= self.swapped <= 0.5:
+            raise UserError(f"prior stage: swapped must be between 0 and 0.5, not {self.swapped}")
         if self.views < 1:
             raise UserError(f"prior stage: views must be at least 1, not {self.views}")
         if self.warmup < 1 or self.weight_decay < 0:

@@ -23,6 +23,7 @@ from anytime.training.averages import Follower
 from anytime.training.stages import AutoencoderStage, Padding, PriorStage, falling_rate, warmed_rate
 
 VALIDATION_BATCH = 500
+_SHARES, _SWAPS = 4, 5  # counters of their own: `keep` is drawn from the same seed
 NOISE = 1e-2
 """Magnitudes that the spectral loss does not tell from silence: the hiss of good recordings, 70 dB below the loudest sounds."""
 
@@ -206,8 +207,11 @@ class PriorObjective(nn.Module):
         super().__init__()
         self.prior = prior
 
-    def forward(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, " one"]:
-        logits = self.prior(codes)
+    def forward(
+        self, codes: Int[Tensor, "batch length"], given: Int[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, " one"]:
+        """`given` is what the prior reads, where that is not what it is to say."""
+        logits = self.prior(codes if given is None else given)
         return F.cross_entropy(logits.flatten(0, 1).float(), codes.flatten())[None]
 
 
@@ -217,7 +221,7 @@ class PriorTask:
     keeps_last = False
 
     def __init__(self, stage: PriorStage, prior: Network, train: Tensor, validation: Tensor, seed: int) -> None:
-        self.stage, self.module = stage, prior
+        self.stage, self.module, self.seed = stage, prior, seed
         self.follower = Follower(prior, stage.average)
         self.others = self.follower.live if self.follower.apart else None
         self.objective, self.judged = PriorObjective(self.follower.live), PriorObjective(prior)
@@ -232,7 +236,8 @@ class PriorTask:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
-        return (self.loader.batch_at(step).long(),)
+        codes = self.loader.batch_at(step).long()
+        return (codes, swapped(codes, self.stage.swapped, self.seed, step)) if self.stage.swapped else (codes,)
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         losses: Tensor = objective(*inputs)
@@ -268,6 +273,16 @@ def for_device(parameter: Tensor, rate: float) -> dict[str, Any]:
 def global_rows(rows: int, device: torch.device) -> Int[Tensor, " rows"]:
     """The numbers of this rank's rows in the global batch."""
     return torch.arange(rows, dtype=torch.int32, device=device) + rows * collective.rank()
+
+
+def swapped(codes: Int[Tensor, "batch length"], mean: float, seed: int, step: int) -> Int[Tensor, "batch length"]:
+    """Some codes replaced by those of the next example: of each row another share, between none and twice the mean."""
+    if not mean or len(codes) < 2:
+        return codes
+    places, position = global_rows(len(codes), codes.device), torch.arange(codes.shape[1], device=codes.device)
+    share = 2 * mean * randomness.uniform(seed, _SHARES, step, places)[:, None]
+    wrong = randomness.uniform(seed, _SWAPS, step, places[:, None], position) < share
+    return torch.where(wrong, codes.roll(1, 0), codes)
 
 
 def validation_keeps(law: Truncation, length: int, count: int) -> Int[Tensor, " count"]:
