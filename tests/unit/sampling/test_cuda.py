@@ -37,7 +37,8 @@ def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
         for parameter in eager.prior.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
     cuda.load_state_dict(eager.state_dict())
-    eager.warmth = cuda.warmth = Warmth(examples=9, bits=(9.0,) * 70, temperature=TEMPERATURES, fitted_bits=(9.0,) * 70)
+    bits = (9.0,) * eager.length
+    eager.warmth = cuda.warmth = Warmth(examples=9, bits=bits, temperature=TEMPERATURES[: eager.length], fitted_bits=bits)
     return eager, cuda.use("cuda", "fp32")
 
 
@@ -55,7 +56,7 @@ def test_our_recipes_prior_is_no_exception() -> None:
     for n in (1, 100, 300):
         check_codes(models, n, {})
     for n in (1, 20, 100, 300):
-        assert models[1].use("cuda", "bf16").sample(n, seed=3).codes.shape == (n, 70)
+        assert models[1].use("cuda", "bf16").sample(n, seed=3).codes.shape == (n, 48)
 
 
 def check_codes(models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]) -> None:
