@@ -51,7 +51,7 @@ class Examples(NamedTuple):
 class TuneObjective(nn.Module):
     """Both sides of the game in one loss: the judge's and the decoder's, each with no gradient into the other's weights.
 
-    The first rows of `codes` are those of `x`, of which all terms speak; the rest were drawn from the prior.
+    The first rows of `codes` are those of `x`, of which all terms can speak; the rest, drawn from the prior, have a judge only.
     """
 
     def __init__(self, model: VQVAE, decoder: nn.Module, judge: nn.Module, stage: TuneStage, change: Change) -> None:
@@ -68,15 +68,19 @@ class TuneObjective(nn.Module):
         pressure: Float[Tensor, ""],
     ) -> Float[Tensor, " losses"]:
         real, stage, rows = to_float(x), self.stage, len(x)
+        first = rows if stage.judged == "drawn" and len(codes) > rows else 0  # of the rows that are judged
         every = self._decoded(truncate(self.model.quantizer.lookup(codes), keep))
         made, mask = every[:rows], mask_of(x) if stage.padding == "masked" else None
         error = mean_error(real, made, mask)
         if mask is not None:  # the real one is silent where it is padded
             every = torch.cat([made * mask, every[rows:]])
-        seen, seen_made = self.change(real, numbers[:rows]), self.change(every, numbers)
-        of_real, of_made, to_please = self.judge(seen), self.judge(seen_made.detach()), self.frozen(seen_made)
+        # A real one has no length; it is said to have that of one that is judged, and what is matched with it the same.
+        said = keep[first + torch.arange(rows, device=keep.device) % (len(keep) - first)]
+        seen = self._shown(real, numbers[:rows], said)
+        seen_made = self._shown(every, numbers, torch.cat([said, keep[rows:]]))
+        of_real, of_made, to_please = self.judge(seen), self.judge(seen_made[first:].detach()), self.frozen(seen_made)
         judged = hinge(of_real, of_made)
-        pleased = -mean_score(to_please)
+        pleased = -mean_score(to_please, first)
         matched = feature_distance(to_please, of_real)
         total = judged + stage.error * error + stage.matching * matched + pressure * stage.adversarial * pleased
         parts = [judged, pleased, matched, error]
@@ -90,6 +94,14 @@ class TuneObjective(nn.Module):
         super().train(mode)
         self.decoder.eval()
         return self
+
+    def _shown(self, x: Tensor, numbers: Float[Tensor, "rows 8"], keep: Int[Tensor, " rows"]) -> Tensor:
+        """What the judge sees; told the share of the codes, on one more plane of the picture."""
+        seen = self.change(x, numbers)
+        if not self.stage.told:
+            return seen
+        share = (keep / self.model.length).to(seen.dtype)[:, None, None, None]
+        return torch.cat([seen, share.expand(-1, 1, *seen.shape[2:])], 1)
 
     def _decoded(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
         config = self.model.config
@@ -112,8 +124,9 @@ def hinge(real: Verdict, made: Verdict) -> Float[Tensor, ""]:
     return torch.stack(terms).mean()
 
 
-def mean_score(verdict: Verdict) -> Float[Tensor, ""]:
-    return torch.stack([score.mean() for score in verdict.scores]).mean()
+def mean_score(verdict: Verdict, first: int = 0) -> Float[Tensor, ""]:
+    """Mean over the judge's scores, of the rows from `first` on."""
+    return torch.stack([score[first:].mean() for score in verdict.scores]).mean()
 
 
 def feature_distance(made: Verdict, real: Verdict) -> Float[Tensor, ""]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from anytime.data.spectrogram import RESOLUTIONS, spectrum
 
-Judge = Literal["strided", "residual", "whole"]
-"""Judges of pictures: plain halving convolutions; residual blocks; residual blocks of bounded slope with a single score."""
 SLOPE = 0.2
 _QUIET = 1e-4  # squared magnitudes far below it are silence
 _LOUDNESS = (
@@ -79,77 +77,6 @@ class PictureJudge(nn.Module):
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
         features: list[Tensor] = []  # the compiler does not know list[Tensor]()
         return Verdict([_seen(self.layers, 2 * x - 1, features)], features)
-
-
-class ResidualJudge(nn.Module):
-    """Residual blocks that halve a picture down to about 8 × 8 places, two more there, and a score of every place.
-
-    `whole` gives one score for the whole picture instead, and divides every weight by its largest singular value: such a
-    judge can change its mind only gradually from one picture to the next.
-    """
-
-    def __init__(self, width: int, channels: int, size: int, whole: bool = False) -> None:
-        super().__init__()
-        halvings, kind = max(1, round(math.log2(size / 8))), NormedConv2d if whole else nn.Conv2d
-        widths = [channels, width, *[2 * width] * (halvings + 1)]
-        self.blocks = nn.ModuleList(_Block(i, o, n < halvings, n == 0, kind) for n, (i, o) in enumerate(pairwise(widths)))
-        self.last, self.whole = kind(widths[-1], 1, 1), whole
-
-    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
-        h, features = 2 * x - 1, []
-        for block in self.blocks:
-            h = block(h)
-            features.append(h)
-        h = F.leaky_relu(h, SLOPE)
-        if self.whole:
-            h = h.float().sum((2, 3), keepdim=True) / h[0, 0].numel() ** 0.5  # as long as its places together, so no steeper
-        return Verdict([self.last(h).float()], features)
-
-
-class NormedConv2d(nn.Conv2d):
-    """A convolution whose weight is divided by its largest singular value, which a power iteration follows as it trains.
-
-    A twin on the same weights follows them by itself.
-    """
-
-    left: Tensor
-
-    def __init__(self, before: int, width: int, kernel: int, padding: int = 0) -> None:
-        super().__init__(before, width, kernel, padding=padding)
-        self.register_buffer("left", F.normalize(torch.randn(width), dim=0))
-
-    def forward(self, x: Float[Tensor, "batch before height wide"]) -> Float[Tensor, "batch width height wide"]:
-        with torch.autocast(x.device.type, enabled=False):
-            weight = self.weight.flatten(1)
-            with torch.no_grad():
-                right = F.normalize(weight.t() @ self.left, dim=0)
-                left = F.normalize(weight @ right, dim=0)
-                if self.training:
-                    self.left.copy_(left)
-            normed = self.weight / (left @ weight @ right)
-        return F.conv2d(x, normed, self.bias, padding=self.padding)
-
-
-class _Block(nn.Module):
-    """x + W₂ ρ(W₁ ρ(x)), halved where it is asked for; the first one takes the picture as it is."""
-
-    def __init__(self, before: int, width: int, halved: bool, first: bool, kind: type[nn.Conv2d]) -> None:
-        super().__init__()
-        self.one, self.two = kind(before, width, 3, padding=1), kind(width, width, 3, padding=1)
-        self.beside = kind(before, width, 1) if before != width else nn.Identity()
-        self.down, self.first = nn.AvgPool2d(2) if halved else nn.Identity(), first
-
-    def forward(self, x: Float[Tensor, "batch before height wide"]) -> Float[Tensor, "batch width lower narrower"]:
-        h = x if self.first else F.leaky_relu(x, SLOPE)
-        y: Tensor = self.down(self.two(F.leaky_relu(self.one(h), SLOPE))) + self.beside(self.down(x))
-        return y
-
-
-def picture_judge(kind: Judge, width: int, channels: int, size: int) -> nn.Module:
-    """Of the named kind, for square pictures of that size."""
-    if kind == "strided":
-        return PictureJudge(width, channels, size)
-    return ResidualJudge(width, channels, size, whole=kind == "whole")
 
 
 def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:

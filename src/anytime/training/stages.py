@@ -12,7 +12,6 @@ from typing import Literal
 from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
 from anytime.errors import UserError
-from anytime.training.judges import Judge
 
 Padding = Literal["masked", "silence"]
 """What the end of a crop is that its recording does not reach: nothing, left out of the loss; or silence, to be learned."""
@@ -84,14 +83,17 @@ class TuneStage:
     """How many samples are drawn for it, once."""
     drawn_truncation: Truncation | None = None
     """The law of `keep` of these samples; None is that of the examples."""
+    judged: Literal["all", "drawn"] = "all"
+    """What the judge compares with real data: all that is made, or only what is made of the prior's samples. The rest is held
+    to its originals; in one heap with it, samples make up for what it lacks, and become sharper than anything real."""
+    told: bool = False
+    """Whether the judge of pictures is told the share of the codes they are made of; else lengths make up for each other."""
     average: float = 0.0
     """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
     """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
-    judge: Judge = "strided"
-    """Of pictures; sounds have one kind only."""
     width: int = 32
     """Channels of the judge's first convolution."""
     lighter: float = 0.5
@@ -106,6 +108,8 @@ class TuneStage:
             raise UserError("tune stage: weights must be at least 0, swapped between 0 and 0.5")
         if min(self.views, self.width, self.bank) < 1 or self.drawn < 0:
             raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
+        if self.judged == "drawn" and not self.drawn:
+            raise UserError("tune stage: judged is drawn, but drawn is 0: there would be nothing to judge")
         if not (0 <= self.lighter <= 1 and 0 <= self.cut_out <= 1):
             raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
         if not self.lead > 0:

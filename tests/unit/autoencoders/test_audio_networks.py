@@ -144,3 +144,17 @@ def test_our_recipe_has_the_papers_code_budget() -> None:
     assert unordered.tune is not None
     assert unordered.ordered.truncation == unordered.tune.truncation == Full()
     assert unordered.pretrain == ours.pretrain, "which they share"
+
+
+def test_nothing_fades_on_its_way_through_a_fresh_network() -> None:
+    torch.manual_seed(0)
+    network = VQVAE(recipe("audiomnist", "best", (1, 15_360)).model.autoencoder).eval()
+
+    def size(x: torch.Tensor) -> float:
+        return float(x.square().mean().sqrt())
+
+    with torch.no_grad():
+        x = 0.1 * torch.randn(4, 1, 15_360)
+        latents = network.latents(x)
+        assert 0.2 < size(latents) / size(x) < 5
+        assert 0.02 < size(network.decode_latents(latents)) / size(latents) < 0.5, "and it begins quietly"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import get_args
+from typing import Literal
 
 import pytest
 import torch
@@ -20,16 +20,7 @@ from anytime.model import AnytimeModel
 from anytime.training.adversarial import BETAS, Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
 from anytime.training.averages import Follower
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.judges import (
-    Judge,
-    NormedConv2d,
-    PictureJudge,
-    SoundJudge,
-    Verdict,
-    moved_pictures,
-    picture_judge,
-    unmoved,
-)
+from anytime.training.judges import PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
 from anytime.training.stages import TuneStage
@@ -42,7 +33,7 @@ def task(tiny: AnytimeModel, stage: TuneStage = STAGE, seed: int = 3) -> TuneTas
     """With codes drawn at random."""
     data, autoencoder = synthetic("strokes", (1, 28, 28), count=64), copy.deepcopy(tiny.autoencoder)
     torch.manual_seed(0)
-    judge = PictureJudge(stage.width, 1, 28)
+    judge = PictureJudge(stage.width, 1 + stage.told, 28)
     size, length = autoencoder.codebook_size, autoencoder.length
     train, validation = (Examples(x, torch.randint(size, (len(x), length))) for x in (data.pictures, data.validation))
     bank = torch.randint(size, (50, length)) if stage.drawn else None
@@ -227,6 +218,40 @@ def test_drawn_codes_may_have_lengths_of_their_own(tiny: AnytimeModel) -> None:
     assert (alike.inputs(0)[2] == tiny.length).all()
 
 
+@pytest.mark.parametrize(("judged", "alike"), [("all", False), ("drawn", True)])
+def test_examples_may_be_left_out_of_the_judges_sight(tiny: AnytimeModel, judged: Literal["all", "drawn"], alike: bool) -> None:
+    made = task(tiny, replace(STAGE, drawn=8, judged=judged))
+    nn.init.normal_(made.model.quantizer.codebook)
+    x, codes, *rest = made.inputs(0)
+    other = torch.cat([(codes[:16] + 1) % made.model.codebook_size, codes[16:]])
+    with torch.no_grad():
+        one, two = (made.objective(x, these, *rest)[1:].tolist() for these in (codes, other))
+    assert (one[:2] == two[:2]) == alike, "the judge's loss and its opinion"
+    assert one[2] != two[2] and one[3] != two[3], "both are held to their originals"
+    assert all(value == value for value in made.validate().values()), "there nothing is drawn"
+
+
+def test_a_judge_is_told_the_share_of_the_codes(tiny: AnytimeModel) -> None:
+    made, seen = task(tiny, replace(STAGE, drawn=8, judged="drawn", told=True)), list[Tensor]()
+
+    def watch(x: Tensor) -> Verdict:
+        seen.append(x)
+        verdict: Verdict = PictureJudge.forward(made.objective.judge, x)  # type: ignore[arg-type]
+        return verdict
+
+    made.objective.judge.forward = watch  # type: ignore[method-assign, assignment]
+    made.objective.frozen.forward = watch  # type: ignore[method-assign, assignment]
+    inputs = made.inputs(0)
+    made.losses(made.objective, *inputs)
+    real, drawn, every = (x[:, 1].flatten(1) for x in seen)
+    share = inputs[2].float() / made.model.length
+    for plane in (real, drawn, every):
+        assert (plane == plane[:, :1]).all(), "one number for a picture"
+    assert torch.equal(drawn[:, 0], share[16:])
+    assert torch.equal(real[:, 0], share[16:].repeat(2)), "real ones are said to be as long as those they are compared with"
+    assert torch.equal(every[:, 0], torch.cat([real[:, 0], share[16:]])), "and what is matched with them the same"
+
+
 @pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
 def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
     verdict = PictureJudge(2, 3, size)(torch.rand(5, 3, size, size))
@@ -235,37 +260,9 @@ def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
     assert [feature.shape[1] for feature in verdict.features] == [2 << level for level in range(len(verdict.features))]
 
 
-@pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
-def test_a_residual_judge_scores_places_or_the_whole(size: int, side: int) -> None:
-    x = torch.rand(5, 3, size, size)
-    places, whole = (picture_judge(kind, 2, 3, size)(x) for kind in ("residual", "whole"))
-    assert places.scores[0].shape == (5, 1, side, side)
-    assert whole.scores[0].shape == (5, 1, 1, 1)
-    assert [feature.shape for feature in whole.features] == [feature.shape for feature in places.features]
-
-
-def test_a_normed_convolution_stretches_nothing() -> None:
+def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
     torch.manual_seed(0)
-    layer = NormedConv2d(3, 8, 3, padding=1)
-    with torch.no_grad():
-        layer.weight *= 20
-        before = layer.left.clone()
-        layer.eval()(torch.rand(1, 3, 8, 8))
-        assert torch.equal(layer.left, before), "looking does not change it"
-        layer.train()
-        for _ in range(50):
-            layer(torch.rand(1, 3, 8, 8))
-    right = layer.weight.flatten(1).t() @ layer.left
-    assert right.norm().item() == pytest.approx(torch.linalg.matrix_norm(layer.weight.flatten(1), 2).item(), rel=1e-3)
-    x = torch.eye(27).view(27, 3, 3, 3)  # every weight once, in the middle
-    matrix = (layer(x)[:, :, 1, 1] - layer.bias).detach()
-    assert torch.linalg.matrix_norm(matrix, 2).item() == pytest.approx(1.0, rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", get_args(Judge))
-def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones(kind: Judge) -> None:
-    torch.manual_seed(0)
-    judge, x = picture_judge(kind, 8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0
+    judge, x = PictureJudge(8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0
     blurred = nn.functional.avg_pool2d(x, 7, 1, 3)
     optimizer, losses = torch.optim.Adam(judge.parameters(), 2e-3, BETAS), []
     for _ in range(150):
