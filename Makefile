@@ -10,7 +10,10 @@ TORCH_SOURCE ?=
 BIN := $(VENV)/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-gpu lint types check bench docs clean
+.PHONY: install demo test test-long test-gpu lint types check bench docs clean
+
+install: $(VENV)/.runtime
+	@echo "try: $(BIN)/anytime sample mnist --within 20ms"
 
 demo: $(VENV)/.runtime
 	$(BIN)/anytime train digits --out $(RUN)

@@ -31,6 +31,8 @@ from anytime.training.folder import Paths, read_config
 from anytime.training.order import read_order
 
 CODEBOOK = "autoencoder.quantizer.codebook"
+EVALUATION = "evaluation.json"
+"""What the figures on the card are from, kept beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ def bundle(
         parameters={part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")},
     )
     storage.write_whole(folder / card.FILE, card.card(name, origin, contents, measured).encode())
+    if measured is not None:
+        storage.write_json(folder / EVALUATION, {**measured, "command": card.portable(measured["command"])})
     if load(folder, "cpu").hash != found:
         raise RuntimeError(f"{folder} does not hold what was written there")
     return Bundle(folder, found, shelf.weight(folder))
@@ -117,6 +121,7 @@ def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], fou
     path = folder / table.FILE
     if path.is_file() and read_json(path).get("model") != found:
         path.unlink()
+    (folder / EVALUATION).unlink(missing_ok=True)  # it is of what was there before
     warmth.write_warmth(folder, found, model.warmth)  # rounded weights are the same prior; what they make of it is measured
     storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
 

@@ -106,10 +106,13 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     assert card.UNMEASURED not in page
     assert "| 0.25 | 4 |" in page
     assert "40 samples at temperature 1 (seed 0)" in page
-    assert str(desk.parent) not in page
+    kept = (made.folder / "evaluation.json").read_text()
+    assert json.loads(kept)["rows"] == json.loads(Path("figures/evaluation.json").read_text())["rows"]
+    assert str(desk.parent) not in page + kept
     other = bundle(Path("run"), "little", Formats(prior="bf16"))
     assert other.hash != made.hash
     assert not (made.folder / "quality.json").exists(), "the table was of other weights"
+    assert not (made.folder / "evaluation.json").exists(), "and so were the figures"
 
 
 def test_evaluating_by_name_leaves_the_package_alone(desk: Path, here: Here) -> None:
