@@ -1,23 +1,18 @@
 """Audio networks of our own, for `--recipe best`: strided convolutions with residual blocks at every resolution.
 
 No dense layer: a code is a shape over all places of the map already, and convolutions treat every moment of a sound alike.
-The decoder has a ninth of the weights of the paper's. Fresh layers keep the size of what passes through them; with the paper's
-start ten of them leave a five-thousandth of it, and nothing is learned.
+The decoder has a ninth of the weights of the paper's.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.autoencoders.audio import SLOPE, padding, upsampling
-
-QUIET = 0.1
-"""Size of what a fresh decoder says, where 1 is that of what it is given: silence is nearer to any sound than noise is."""
+from anytime.autoencoders.audio import QUIET, SLOPE, padding, steady, upsampling
 
 
 class ResidualBlock(nn.Module):
@@ -30,7 +25,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         self.block = nn.Sequential(
             nn.LeakyReLU(SLOPE),
-            _steady(nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)),
+            steady(nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)),
             nn.LeakyReLU(SLOPE),
             last,
         )
@@ -45,10 +40,10 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     *body, last = zip(pairwise(channels), kernels, strides, strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
-        layers += [_steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), *_blocks(o, blocks)]
+        layers += [steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), *_blocks(o, blocks)]
         layers.append(nn.LeakyReLU(SLOPE))
     (i, o), kernel, stride = last
-    return nn.Sequential(*layers, _steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))))
+    return nn.Sequential(*layers, steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))))
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
@@ -56,21 +51,11 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     *body, last = zip(pairwise(channels[::-1]), kernels[::-1], strides[::-1], strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
-        layers += [_steady(upsampling(i, o, kernel, stride)), *_blocks(o, blocks), nn.LeakyReLU(SLOPE)]
+        layers += [upsampling(i, o, kernel, stride), *_blocks(o, blocks), nn.LeakyReLU(SLOPE)]
     (i, o), kernel, stride = last
-    return nn.Sequential(*layers, _steady(upsampling(i, o, kernel, stride), QUIET), nn.Tanh())
+    return nn.Sequential(*layers, upsampling(i, o, kernel, stride, QUIET), nn.Tanh())
 
 
 def _blocks(width: int, count: int) -> Iterator[ResidualBlock]:
     """Taps 1, 3, 9, … places apart: together they see 3^count places."""
     return (ResidualBlock(width, 3**index) for index in range(count))
-
-
-def _steady(layer: nn.Module, gain: float = 1.0) -> nn.Module:
-    """He's weights, by the inputs that reach an output: of a transposed convolution every `stride`-th tap alone does."""
-    assert isinstance(layer, nn.Conv1d | nn.ConvTranspose1d)
-    taps = layer.kernel_size[0] / (layer.stride[0] if isinstance(layer, nn.ConvTranspose1d) else 1)
-    nn.init.normal_(layer.weight, std=gain * math.sqrt(2 / (1 + SLOPE**2) / (layer.in_channels * taps)))
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-    return layer

@@ -14,7 +14,7 @@ from anytime.autoencoders.residual_audio import ResidualBlock
 from anytime.autoencoders.truncation import Full
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.errors import UserError
-from anytime.training.recipes import paper, recipe, with_truncation
+from anytime.training.recipes import Recipe, paper, recipe, with_truncation
 
 SMALL = AutoencoderConfig(
     network="audio",
@@ -146,9 +146,10 @@ def test_our_recipe_has_the_papers_code_budget() -> None:
     assert unordered.pretrain == ours.pretrain, "which they share"
 
 
-def test_nothing_fades_on_its_way_through_a_fresh_network() -> None:
+@pytest.mark.parametrize("which", ["paper", "best"])
+def test_nothing_fades_on_its_way_through_a_fresh_network(which: Recipe) -> None:
     torch.manual_seed(0)
-    network = VQVAE(recipe("audiomnist", "best", (1, 15_360)).model.autoencoder).eval()
+    network = VQVAE(recipe("audiomnist", which, (1, 15_360)).model.autoencoder).eval()
 
     def size(x: torch.Tensor) -> float:
         return float(x.square().mean().sqrt())
