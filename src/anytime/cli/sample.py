@@ -87,7 +87,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     rows = len(sample.rows)
     made = f"{rows}" if rows == asked else f"{rows} of {asked}"
-    print(f"{made} samples of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
+    made += " sample" if asked == 1 else " samples"
+    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
     return {
         "out": str(arguments.out),
         "n": rows,

@@ -99,7 +99,8 @@ class Session:
         self.pace.decodes.append(clock() - warm)  # a rehearsal
         took, rows = clock() - began, len(self.draft.rows)
         if took > NEGLIGIBLE * within:
-            text = f"the {self.engine.name} engine was cold for {rows} rows: {took:.3g} s came before --within began"
+            batch = "a single row" if rows == 1 else f"{rows} rows"
+            text = f"the {self.engine.name} engine was cold for {batch}: {took:.3g} s came before --within began"
             warnings.warn(text, DeadlineWarning, stacklevel=4)
         return took
 
