@@ -41,6 +41,8 @@ class RunConfig(Settings):
         stages = [stage for stage in (self.pretrain, self.ordered, self.tune) if stage is not None]
         if not self.model.autoencoder.is_sound and any(stage.spectral for stage in stages):
             raise UserError("spectral is a weight for sounds, and this model makes pictures; set it to 0")
+        if self.model.autoencoder.is_sound and self.tune is not None and self.tune.told:
+            raise UserError("tune.told is for pictures, and this model makes sounds; set it to false")
 
     @property
     def shape(self) -> Shape:
@@ -198,7 +200,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
     prior's own.
 
     The prior is smaller than the paper's, and samples come faster: MNIST's and CIFAR-10's models fit into the package together.
-    CIFAR-10 has 48 codes of the paper's 70: more of them make reconstructions better, but samples worse, as errors add up.
+    CIFAR-10 has 48 codes of the paper's 70: with more of them reconstructions got better, but samples worse (docs/log.md).
     """
     base = paper(name, shape)
     old, coloured = base.model.autoencoder, shape[0] > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -228,7 +229,7 @@ def test_examples_may_be_left_out_of_the_judges_sight(tiny: AnytimeModel, judged
         one, two = (made.objective(x, these, *rest)[1:].tolist() for these in (codes, other))
     assert (one[:2] == two[:2]) == alike, "the judge's loss and its opinion"
     assert one[2] != two[2] and one[3] != two[3], "both are held to their originals"
-    assert all(value == value for value in made.validate().values()), "there nothing is drawn"
+    assert all(math.isfinite(value) for value in made.validate().values()), "there nothing is drawn"
 
 
 def test_a_judge_is_told_the_share_of_the_codes(tiny: AnytimeModel) -> None:
@@ -375,9 +376,10 @@ def test_pictures_are_moved_alike_and_gradients_pass() -> None:
         {"bank": 0},
         {"average": 1.0},
         {"lead": 0.0},
+        {"judged": "drawn", "drawn": 0},
     ],
 )
-def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:
+def test_a_stage_that_cannot_be_is_refused(change: dict[str, float | str]) -> None:
     with pytest.raises(UserError):
         replace(STAGE, **change)  # type: ignore[arg-type]
 
@@ -388,3 +390,10 @@ def test_spectral_weights_are_for_sounds() -> None:
         replace(config, ordered=replace(config.ordered, spectral=1.0))
     with pytest.raises(UserError, match="spectral is a weight for sounds"):
         replace(config, tune=replace(STAGE, spectral=1.0))
+
+
+def test_a_judge_of_sounds_is_told_nothing() -> None:
+    config = recipe("audiomnist", "best", (1, 15_360))
+    assert config.tune is not None
+    with pytest.raises(UserError, match=r"tune\.told is for pictures"):
+        replace(config, tune=replace(config.tune, told=True))
