@@ -186,11 +186,11 @@ def best_sound(name: str, shape: Shape) -> RunConfig:
         recipe="best",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
         pretrain=stage,
-        ordered=replace(stage, epochs=48, truncation=Mixture(full=0.25), spectral=1.0),
+        ordered=replace(stage, epochs=36, truncation=Mixture(full=0.25), spectral=1.0),
         tune=TuneStage(
             epochs=5, truncation=Mixture(full=0.25), padding="silence", error=RELATIVE, spectral=1.0, views=2, speed=0.1
         ),
-        prior=replace(PRIOR, epochs=6, rate=1e-3, views=8, speed=0.1),
+        prior=PriorStage(epochs=16, rate=1e-3, warmup=500, schedule="cosine", average=0.999, views=8, speed=0.1),
     )
 
 
