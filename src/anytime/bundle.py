@@ -3,6 +3,7 @@
 python -m anytime.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
 anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
 python -m anytime.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
+python -m anytime.evaluation.card src/anytime/models/mnist FILE     adds those at another temperature
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from torch import Tensor
 
@@ -78,7 +79,7 @@ def bundle(
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))
     folder = (out or shelf.FOLDER) / name
-    measured = None if evaluation is None else _measured(evaluation, found, folder)
+    measured = None if evaluation is None else card.measured(evaluation, found, folder)
     _write(folder, model, tensors, found)
     contents = card.Contents(
         hash=found,
@@ -103,25 +104,14 @@ def _origin(run: Path) -> card.Origin:
     return card.Origin(config=read_config(run), start=start, seconds=seconds, alarms=read_order(run).get("alarms", []))
 
 
-def _measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
-    """An evaluation of these very weights."""
-    data = read_json(path)
-    theirs = data.get("environment", {}).get("model", "unknown")
-    if theirs != found:
-        raise UserError(
-            f"--evaluation {path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
-            f"evaluate the bundle itself: anytime evaluate {folder}"
-        )
-    return data
-
-
 def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], found: str) -> None:
     """The folder of a saved model, its weights packed; a table of the same weights stays, temperatures are the run's."""
     storage.write_tensors(folder / WEIGHTS, tensors, {"kind": KIND})
     path = folder / table.FILE
     if path.is_file() and read_json(path).get("model") != found:
         path.unlink()
-    (folder / EVALUATION).unlink(missing_ok=True)  # it is of what was there before
+    for old in folder.glob("evaluation*.json"):  # they are of what was there before
+        old.unlink()
     warmth.write_warmth(folder, found, model.warmth)  # rounded weights are the same prior; what they make of it is measured
     storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
 

@@ -1,20 +1,32 @@
-"""A model's card: what it was trained on and how, what it does by code length, its limits. Markdown, from files alone."""
+"""A model's card: what it was trained on and how, what it does by code length, its limits. Markdown, from files alone.
+
+python -m anytime.evaluation.card FOLDER DIR/evaluation.json      puts a second evaluation, at another temperature, on the card
+"""
 
 from __future__ import annotations
 
+import argparse
+import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from anytime import storage
 from anytime.autoencoders.vqvae import AutoencoderConfig
+from anytime.config import read_json
 from anytime.data.catalog import CATALOG
 from anytime.data.waves import RATE
+from anytime.errors import UserError
 from anytime.evaluation.quality import Row
 from anytime.sampling.warmth import temperature_text
+from anytime.shelf import CONFIG
 from anytime.training.recipes import RunConfig
 
 FILE = "README.md"
+LIMITS = "## Limits"
 UNMEASURED = "Not evaluated yet: there are no figures of this file."
 OWN_LICENCE = "The weights are under the package's licence, MIT."
 
@@ -77,7 +89,7 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
         table(("", ""), made.items()),
         "## Figures",
         *(figures(evaluation) if evaluation is not None else [UNMEASURED]),
-        "## Limits",
+        LIMITS,
         bullets(limits(config, origin.alarms, evaluation)),
         "## Licence",
         f"{OWN_LICENCE} {data_licence(config.model.name)}",
@@ -85,9 +97,37 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
     return "\n\n".join(parts) + "\n"
 
 
-def figures(evaluation: Mapping[str, Any]) -> list[str]:
-    """By code length, with how they were measured."""
-    rows, facts = evaluation["rows"], evaluation["environment"]
+def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
+    """An evaluation of the model with this hash, which lies in the folder."""
+    data = read_json(path)
+    theirs = data.get("environment", {}).get("model", "unknown")
+    if theirs != found:
+        raise UserError(
+            f"--evaluation {path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
+            f"evaluate the bundle itself: anytime evaluate {folder}"
+        )
+    return data
+
+
+def add(folder: Path, path: Path) -> Path:
+    """Put a further evaluation on the card, where its temperature's was before or behind all others, and keep it beside it."""
+    if not (folder / FILE).is_file():
+        raise UserError(f"{folder} has no card; name a folder that `python -m anytime.bundle` made")
+    data = measured(path, read_json(folder / CONFIG)["hash"], folder)
+    warmth = next(row["temperature"] for row in data["rows"] if row["series"] == "samples")
+    title = f"### At {temperature_text(warmth)}"
+    before, after = (folder / FILE).read_text(encoding="utf-8").split(f"{LIMITS}\n")
+    before = re.sub(rf"{re.escape(title)}\n.*?(?=\n##|\Z)", "", before, flags=re.DOTALL).rstrip()
+    parts = [before, title, *figures(data, without="speed"), f"{LIMITS}\n{after}"]
+    storage.write_whole(folder / FILE, "\n\n".join(parts).encode())
+    kept = folder / f"evaluation-{warmth}.json"
+    storage.write_json(kept, {**data, "command": portable(data["command"])})
+    return kept
+
+
+def figures(evaluation: Mapping[str, Any], without: str = "") -> list[str]:
+    """By code length, with how they were measured; `without` is a series that is left out."""
+    rows, facts = [row for row in evaluation["rows"] if row["series"] != without], evaluation["environment"]
     by_codes: dict[int, Row] = {}
     for row in rows:
         if "fraction" in row and row["series"] in WANTED:
@@ -201,3 +241,21 @@ def bullets(lines: Iterable[str]) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Add an evaluation to a card; status 2 for a mistake."""
+    parser = argparse.ArgumentParser(prog="python -m anytime.evaluation.card", description="a further evaluation on a card")
+    parser.add_argument("folder", type=Path, help="a packed model's")
+    parser.add_argument("evaluation", type=Path, metavar="FILE", help="evaluation.json of this very model")
+    arguments = parser.parse_args(argv)
+    try:
+        print(add(arguments.folder, arguments.evaluation))
+    except UserError as error:
+        print(f"card: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
