@@ -23,7 +23,7 @@ LARGEST = 32768
 MEMORY = 0.5  # of the device's, that the largest bucket's cache may take
 DECODED = 4096
 """Rows decoded at a time."""
-STRIDE = 10
+STRIDES = (16, 8, 4, 2, 1)
 """Steps in one graph where nobody watches: between two graphs a card pauses, which few rows feel."""
 
 
@@ -78,7 +78,8 @@ class CudaEngine:
         with self._lock:
             arena = self._arena(len(rows.draft.rows))
             while times:
-                stride = STRIDE if times >= STRIDE and len(arena.buffers.position) <= FEW else 1
+                few = len(arena.buffers.position) <= FEW
+                stride = next(steps for steps in STRIDES if steps <= times) if few else 1
                 graph = self._captured(arena, rows.draft.settings, stride)
                 self._enter(arena, rows)
                 graph.replay()

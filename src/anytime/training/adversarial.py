@@ -68,20 +68,19 @@ class TuneObjective(nn.Module):
         pressure: Float[Tensor, ""],
     ) -> Float[Tensor, " losses"]:
         real, stage, rows = to_float(x), self.stage, len(x)
-        first = rows if stage.judged == "drawn" and len(codes) > rows else 0  # of the rows that are judged
         every = self._decoded(truncate(self.model.quantizer.lookup(codes), keep))
         made, mask = every[:rows], mask_of(x) if stage.padding == "masked" else None
         error = mean_error(real, made, mask)
         if mask is not None:  # the real one is silent where it is padded
             every = torch.cat([made * mask, every[rows:]])
-        # A real one has no length; it is said to have that of one that is judged, and what is matched with it the same.
-        said = keep[first + torch.arange(rows, device=keep.device) % (len(keep) - first)]
-        seen = self._shown(real, numbers[:rows], said)
-        seen_made = self._shown(every, numbers, torch.cat([said, keep[rows:]]))
-        of_real, of_made, to_please = self.judge(seen), self.judge(seen_made[first:].detach()), self.frozen(seen_made)
+        number = torch.arange(len(codes), device=codes.device)
+        told = torch.stack([keep / self.model.length, number >= rows], 1) if stage.told else None
+        # Beside each that is made the judge sees a real one, changed alike and said to be of the same kind.
+        seen, seen_made = (self._shown(each, numbers, told) for each in (real[number % rows], every))
+        of_real, of_made, to_please = self.judge(seen), self.judge(seen_made.detach()), self.frozen(seen_made)
         judged = hinge(of_real, of_made)
-        pleased = -mean_score(to_please, first)
-        matched = feature_distance(to_please, of_real)
+        pleased = -mean_score(to_please)
+        matched = feature_distance(to_please, of_real, rows)
         total = judged + stage.error * error + stage.matching * matched + pressure * stage.adversarial * pleased
         parts = [judged, pleased, matched, error]
         if stage.spectral:
@@ -95,13 +94,12 @@ class TuneObjective(nn.Module):
         self.decoder.eval()
         return self
 
-    def _shown(self, x: Tensor, numbers: Float[Tensor, "rows 8"], keep: Int[Tensor, " rows"]) -> Tensor:
-        """What the judge sees; told the share of the codes, on one more plane of the picture."""
+    def _shown(self, x: Tensor, numbers: Float[Tensor, "rows 8"], told: Float[Tensor, "rows 2"] | None) -> Tensor:
+        """What the judge sees; what it is told is on further planes of the picture."""
         seen = self.change(x, numbers)
-        if not self.stage.told:
+        if told is None:
             return seen
-        share = (keep / self.model.length).to(seen.dtype)[:, None, None, None]
-        return torch.cat([seen, share.expand(-1, 1, *seen.shape[2:])], 1)
+        return torch.cat([seen, told.to(seen.dtype)[:, :, None, None].expand(-1, -1, *seen.shape[2:])], 1)
 
     def _decoded(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
         config = self.model.config
@@ -124,17 +122,16 @@ def hinge(real: Verdict, made: Verdict) -> Float[Tensor, ""]:
     return torch.stack(terms).mean()
 
 
-def mean_score(verdict: Verdict, first: int = 0) -> Float[Tensor, ""]:
-    """Mean over the judge's scores, of the rows from `first` on."""
-    return torch.stack([score[first:].mean() for score in verdict.scores]).mean()
+def mean_score(verdict: Verdict) -> Float[Tensor, ""]:
+    return torch.stack([score.mean() for score in verdict.scores]).mean()
 
 
-def feature_distance(made: Verdict, real: Verdict) -> Float[Tensor, ""]:
-    """Mean over the judge's layers of Σ|f(made) − f(real)| / Σ|f(real)|, of the rows that have an original."""
+def feature_distance(made: Verdict, real: Verdict, rows: int) -> Float[Tensor, ""]:
+    """Mean over the judge's layers of Σ|f(made) − f(real)| / Σ|f(real)|, of the first rows, which have an original."""
     terms = []
     for one, other in zip(made.features, real.features, strict=True):
-        wanted = other.detach().float()
-        terms.append((one[: len(wanted)].float() - wanted).abs().mean() / wanted.abs().mean().clamp(min=1e-6))
+        wanted = other[:rows].detach().float()
+        terms.append((one[:rows].float() - wanted).abs().mean() / wanted.abs().mean().clamp(min=1e-6))
     return torch.stack(terms).mean()
 
 

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from anytime.data.spectrogram import RESOLUTIONS, spectrum
 
+TOLD = 2
+"""Planes beside a picture, of what a judge is told: the share of the codes, and whether the prior drew them."""
 SLOPE = 0.2
 _QUIET = 1e-4  # squared magnitudes far below it are silence
 _LOUDNESS = (

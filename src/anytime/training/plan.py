@@ -117,7 +117,7 @@ class CodesPlan:
             torch.manual_seed(randomness.derive(seed, "judge"))
             if self.model.is_sound:
                 return judges.SoundJudge(stage.width), judges.unmoved
-            judge = judges.PictureJudge(stage.width, shape[0] + stage.told, shape[1])
+            judge = judges.PictureJudge(stage.width, shape[0] + judges.TOLD * stage.told, shape[1])
         return judge, partial(judges.moved_pictures, lighter=stage.lighter, cut_out=stage.cut_out)
 
     def examined(self, stage: str) -> dict[str, Any] | None:

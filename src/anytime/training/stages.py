@@ -83,11 +83,9 @@ class TuneStage:
     """How many samples are drawn for it, once."""
     drawn_truncation: Truncation | None = None
     """The law of `keep` of these samples; None is that of the examples."""
-    judged: Literal["all", "drawn"] = "all"
-    """What the judge compares with real data: all that is made, or only what is made of the prior's samples. The rest is held
-    to its originals; in one heap with it, samples make up for what it lacks, and become sharper than anything real."""
     told: bool = False
-    """Whether the judge of pictures is told the share of the codes they are made of; else lengths make up for each other."""
+    """Whether the judge of pictures is told what they are made of: the share of the codes, and whether the prior drew them. To
+    one that is not told, samples of one kind make up for what another lacks: long ones become sharper than anything real."""
     average: float = 0.0
     """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
@@ -108,8 +106,6 @@ class TuneStage:
             raise UserError("tune stage: weights must be at least 0, swapped between 0 and 0.5")
         if min(self.views, self.width, self.bank) < 1 or self.drawn < 0:
             raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
-        if self.judged == "drawn" and not self.drawn:
-            raise UserError("tune stage: judged is drawn, but drawn is 0: there would be nothing to judge")
         if not (0 <= self.lighter <= 1 and 0 <= self.cut_out <= 1):
             raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
         if not self.lead > 0:
@@ -154,15 +150,10 @@ class PriorStage:
     An epoch sees all of them."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
-    swapped: float = 0.0
-    """Mean share of the codes it reads that are another example's, while it is to say the right ones: a prior that goes on well
-    after an error of its own."""
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch, self.rate)
         check_sounds(0.0, self.speed)
-        if not 0 <= self.swapped <= 0.5:
-            raise UserError(f"prior stage: swapped must be between 0 and 0.5, not {self.swapped}")
         if self.views < 1:
             raise UserError(f"prior stage: views must be at least 1, not {self.views}")
         if self.warmup < 1 or self.weight_decay < 0:

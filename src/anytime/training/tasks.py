@@ -207,11 +207,8 @@ class PriorObjective(nn.Module):
         super().__init__()
         self.prior = prior
 
-    def forward(
-        self, codes: Int[Tensor, "batch length"], given: Int[Tensor, "batch length"] | None = None
-    ) -> Float[Tensor, " one"]:
-        """`given` is what the prior reads, where that is not what it is to say."""
-        logits = self.prior(codes if given is None else given)
+    def forward(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, " one"]:
+        logits = self.prior(codes)
         return F.cross_entropy(logits.flatten(0, 1).float(), codes.flatten())[None]
 
 
@@ -221,7 +218,7 @@ class PriorTask:
     keeps_last = False
 
     def __init__(self, stage: PriorStage, prior: Network, train: Tensor, validation: Tensor, seed: int) -> None:
-        self.stage, self.module, self.seed = stage, prior, seed
+        self.stage, self.module = stage, prior
         self.follower = Follower(prior, stage.average)
         self.others = self.follower.live if self.follower.apart else None
         self.objective, self.judged = PriorObjective(self.follower.live), PriorObjective(prior)
@@ -236,8 +233,7 @@ class PriorTask:
         return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
-        codes = self.loader.batch_at(step).long()
-        return (codes, swapped(codes, self.stage.swapped, self.seed, step)) if self.stage.swapped else (codes,)
+        return (self.loader.batch_at(step).long(),)
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         losses: Tensor = objective(*inputs)

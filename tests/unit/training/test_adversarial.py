@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from anytime.model import AnytimeModel
 from anytime.training.adversarial import BETAS, Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
 from anytime.training.averages import Follower
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.judges import PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
+from anytime.training.judges import TOLD, PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
 from anytime.training.stages import TuneStage
@@ -34,7 +33,7 @@ def task(tiny: AnytimeModel, stage: TuneStage = STAGE, seed: int = 3) -> TuneTas
     """With codes drawn at random."""
     data, autoencoder = synthetic("strokes", (1, 28, 28), count=64), copy.deepcopy(tiny.autoencoder)
     torch.manual_seed(0)
-    judge = PictureJudge(stage.width, 1 + stage.told, 28)
+    judge = PictureJudge(stage.width, 1 + TOLD * stage.told, 28)
     size, length = autoencoder.codebook_size, autoencoder.length
     train, validation = (Examples(x, torch.randint(size, (len(x), length))) for x in (data.pictures, data.validation))
     bank = torch.randint(size, (50, length)) if stage.drawn else None
@@ -180,7 +179,7 @@ def test_some_codes_are_those_of_another_example(tiny: AnytimeModel) -> None:
 def test_losses_by_hand() -> None:
     real, made = Verdict([torch.tensor([2.0, 0.5])], [torch.tensor([[2.0]])]), Verdict([torch.tensor([-3.0, 0.0])], [])
     assert hinge(real, made) == pytest.approx(0.25 + 0.5)
-    assert feature_distance(Verdict([], [torch.tensor([[3.0], [9.0]])]), real) == pytest.approx(0.5)
+    assert feature_distance(Verdict([], [torch.tensor([[3.0], [9.0]])]), real, 1) == pytest.approx(0.5)
 
 
 def test_hinge_and_feature_distance() -> None:
@@ -188,9 +187,9 @@ def test_hinge_and_feature_distance() -> None:
     fooled = Verdict([torch.full((2, 1, 3, 3), -2.0)], [torch.full((2, 4), 3.0)])
     assert hinge(sure, fooled) == 0
     assert hinge(fooled, sure) == 6
-    assert feature_distance(sure, sure) == 0
-    assert feature_distance(fooled, sure) == 2
-    assert feature_distance(sure, fooled) == pytest.approx(2 / 3)
+    assert feature_distance(sure, sure, 2) == 0
+    assert feature_distance(fooled, sure, 2) == 2
+    assert feature_distance(sure, fooled, 2) == pytest.approx(2 / 3)
 
 
 def test_the_weights_that_are_kept_follow_slowly() -> None:
@@ -219,21 +218,9 @@ def test_drawn_codes_may_have_lengths_of_their_own(tiny: AnytimeModel) -> None:
     assert (alike.inputs(0)[2] == tiny.length).all()
 
 
-@pytest.mark.parametrize(("judged", "alike"), [("all", False), ("drawn", True)])
-def test_examples_may_be_left_out_of_the_judges_sight(tiny: AnytimeModel, judged: Literal["all", "drawn"], alike: bool) -> None:
-    made = task(tiny, replace(STAGE, drawn=8, judged=judged))
-    nn.init.normal_(made.model.quantizer.codebook)
-    x, codes, *rest = made.inputs(0)
-    other = torch.cat([(codes[:16] + 1) % made.model.codebook_size, codes[16:]])
-    with torch.no_grad():
-        one, two = (made.objective(x, these, *rest)[1:].tolist() for these in (codes, other))
-    assert (one[:2] == two[:2]) == alike, "the judge's loss and its opinion"
-    assert one[2] != two[2] and one[3] != two[3], "both are held to their originals"
-    assert all(math.isfinite(value) for value in made.validate().values()), "there nothing is drawn"
-
-
-def test_a_judge_is_told_the_share_of_the_codes(tiny: AnytimeModel) -> None:
-    made, seen = task(tiny, replace(STAGE, drawn=8, judged="drawn", told=True)), list[Tensor]()
+def watched(made: TuneTask) -> list[Tensor]:
+    """What the judge sees of a step: real pictures, and twice those that are made."""
+    seen = list[Tensor]()
 
     def watch(x: Tensor) -> Verdict:
         seen.append(x)
@@ -242,15 +229,31 @@ def test_a_judge_is_told_the_share_of_the_codes(tiny: AnytimeModel) -> None:
 
     made.objective.judge.forward = watch  # type: ignore[method-assign, assignment]
     made.objective.frozen.forward = watch  # type: ignore[method-assign, assignment]
-    inputs = made.inputs(0)
-    made.losses(made.objective, *inputs)
-    real, drawn, every = (x[:, 1].flatten(1) for x in seen)
-    share = inputs[2].float() / made.model.length
-    for plane in (real, drawn, every):
-        assert (plane == plane[:, :1]).all(), "one number for a picture"
-    assert torch.equal(drawn[:, 0], share[16:])
-    assert torch.equal(real[:, 0], share[16:].repeat(2)), "real ones are said to be as long as those they are compared with"
-    assert torch.equal(every[:, 0], torch.cat([real[:, 0], share[16:]])), "and what is matched with them the same"
+    made.losses(made.objective, *made.inputs(0))
+    return seen
+
+
+def test_beside_each_that_is_made_stands_a_real_one(tiny: AnytimeModel) -> None:
+    stage = replace(STAGE, drawn=24)
+    made, alike = task(tiny, stage), task(tiny, stage)
+    alike.objective.change = unmoved  # no two of them are changed in the same way otherwise
+    real, judged, pleasing = watched(alike)
+    assert len(real) == len(judged) == len(pleasing) == 16 + 24
+    assert torch.equal(judged, pleasing)
+    assert torch.equal(real[16:32], real[:16]) and torch.equal(real[32:], real[:8])
+    changed, numbers = watched(made)[0], made.inputs(0)[3]
+    assert torch.equal(changed, moved_pictures(real, numbers)), "changed as the one that is made"
+    assert all(math.isfinite(value) for value in made.validate().values()), "there nothing is drawn"
+
+
+def test_a_judge_is_told_the_share_of_the_codes_and_who_drew_them(tiny: AnytimeModel) -> None:
+    made = task(tiny, replace(STAGE, drawn=8, told=True))
+    share = made.inputs(0)[2].float() / made.model.length
+    for planes in (x[:, 1:].flatten(2) for x in watched(made)):
+        assert (planes == planes[..., :1]).all(), "one number for a picture"
+        assert torch.equal(planes[:, 0, 0], share), "real ones are said to be of the same kind"
+        assert planes[:, 1, 0].tolist() == [0] * 16 + [1] * 8
+    assert all(math.isfinite(value) for value in made.validate().values())
 
 
 @pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
@@ -376,7 +379,6 @@ def test_pictures_are_moved_alike_and_gradients_pass() -> None:
         {"bank": 0},
         {"average": 1.0},
         {"lead": 0.0},
-        {"judged": "drawn", "drawn": 0},
     ],
 )
 def test_a_stage_that_cannot_be_is_refused(change: dict[str, float | str]) -> None:

@@ -13,7 +13,7 @@ from anytime.data.tones import synthetic_sounds
 from anytime.model import AnytimeModel
 from anytime.training.adversarial import Examples, TuneTask
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.judges import PictureJudge, SoundJudge, moved_pictures, unmoved
+from anytime.training.judges import TOLD, PictureJudge, SoundJudge, moved_pictures, unmoved
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
 from anytime.training.step import Compute, EagerStep, set_rate
@@ -21,7 +21,7 @@ from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
 
 def tasks(device: torch.device) -> list[Task]:
-    """An autoencoder's, a prior's, a sound's and tuning tasks, with all or drawn pictures judged, on the same small data."""
+    """An autoencoder's, a prior's, a sound's and tuning tasks, a judge of pictures told or not, on the same small data."""
     config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
@@ -62,8 +62,8 @@ def picture_tuning(device: torch.device, told: bool) -> Task:
     x, few = (part.to(device) for part in (dataset.pictures, dataset.validation[:32]))
     examples = [Examples(each, encoded(model, each)) for each in (x, few)]
     bank = torch.arange(64 * model.length, device=device, dtype=torch.int32).view(64, -1) % config.model.prior.codebook_size
-    stage = replace(config.tune, told=told, judged="drawn" if told else "all")
-    return TuneTask(stage, model, PictureJudge(4, 1 + told, 28), moved_pictures, *examples, 2, bank)
+    stage = replace(config.tune, told=told)
+    return TuneTask(stage, model, PictureJudge(4, 1 + TOLD * told, 28), moved_pictures, *examples, 2, bank)
 
 
 KINDS = ["autoencoder", "prior", "sound", "tune", "pictures-tune", "told-tune"]

@@ -14,7 +14,6 @@ from anytime.data.dataset import synthetic
 from anytime.data.loader import to_float
 from anytime.data.recordings import ABSENT
 from anytime.data.tones import synthetic_sounds
-from anytime.errors import UserError
 from anytime.model import AnytimeModel, _tiny
 from anytime.training.recipes import paper, recipe, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage
@@ -143,24 +142,6 @@ def test_the_priors_optimizer_and_rate(tiny: AnytimeModel) -> None:
     with torch.no_grad():
         expected = float(PriorObjective(tiny.prior)(codes[:10].long()))
     assert made.validate()["loss"] == pytest.approx(expected)
-
-
-def test_a_prior_may_read_swapped_codes_and_says_the_right_ones(tiny: AnytimeModel) -> None:
-    codes = torch.randint(16, (512, 8), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
-    stage = PriorStage(epochs=1, batch=512, swapped=0.2)
-    made = PriorTask(stage, copy.deepcopy(tiny.prior).eval(), codes, codes[:10], seed=0)
-    right, given = made.inputs(0)
-    wrong = right != given
-    assert torch.equal(given[wrong], right.roll(1, 0)[wrong])
-    assert float(wrong.float().mean()) == pytest.approx(0.2 * 15 / 16, abs=0.03)
-    assert wrong.any(0).all(), "every position"
-    assert not torch.equal(made.inputs(1)[0] != made.inputs(1)[1], wrong), "others at every step"
-    with torch.no_grad():
-        likelihood = tiny.prior(given).log_softmax(-1).gather(-1, right[..., None]).mean()
-        torch.testing.assert_close(made.objective.eval()(right, given), -likelihood[None])
-    assert len(PriorTask(replace(stage, swapped=0.0), tiny.prior, codes, codes[:10], seed=0).inputs(0)) == 1
-    with pytest.raises(UserError, match=r"swapped must be between 0 and 0\.5, not 0\.6"):
-        PriorStage(epochs=1, swapped=0.6)
 
 
 def test_the_padding_of_sounds_is_masked_or_learned_as_silence() -> None:
