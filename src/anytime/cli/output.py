@@ -57,8 +57,8 @@ def check_folder(folder: Path, flag: str = "--out") -> None:
         raise UserError(f"{flag} {folder} cannot be written ({error.strerror}); choose another place") from None
 
 
-def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:
-    """Write a sample in the format that the path's ending names."""
+def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
+    """Write a sample in the format that the path's ending names; tells where it is."""
     match path.suffix:
         case ".png":
             write_png(path, grid(sample.data))
@@ -67,18 +67,19 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> None:
         case ".npz":
             write_whole(path, npz_bytes(sample))
         case ".wav":
-            _write_wavs(path, sample)
+            return _write_wavs(path, sample)
         case _:
             _write_folder(path, sample)
+    return str(path)
 
 
-def _write_wavs(path: Path, sample: Sample) -> None:
+def _write_wavs(path: Path, sample: Sample) -> str:
     """One file under its own name, several with their place appended: x-0000.wav, x-0001.wav, …"""
-    if len(sample.data) == 1:
-        write_wav(path, sample.data[0])
-        return
-    for place, x in enumerate(sample.data):
-        write_wav(path.with_name(f"{path.stem}-{place:04d}.wav"), x)
+    several = [path.with_name(f"{path.stem}-{place:04d}.wav") for place in range(len(sample.data))]
+    names = several if len(several) > 1 else [path]
+    for name, x in zip(names, sample.data, strict=True):
+        write_wav(name, x)
+    return str(path) if len(names) == 1 else f"{names[0]} to {names[-1].name}"
 
 
 def refining(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:

@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         sample, asked = _drawn(arguments, model, stop)
-    write_sample(arguments.out, model, sample)
+    place = write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
     for warning in said:
         if issubclass(warning.category, DeadlineWarning | MemoryWarning):  # others are libraries' own affairs
@@ -88,7 +88,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     rows = len(sample.rows)
     made = f"{rows}" if rows == asked else f"{rows} of {asked}"
     made += " sample" if asked == 1 else " samples"
-    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {arguments.out}")
+    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {place}")
     return {
         "out": str(arguments.out),
         "n": rows,

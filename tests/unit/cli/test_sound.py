@@ -47,8 +47,10 @@ def frames(path: Path) -> np.ndarray:
 
 
 def test_one_sample_is_one_file_and_several_are_numbered(sound: Path, command: Command, tmp_path: Path) -> None:
-    assert command("sample", sound, "-n", 1, "--out", "one.wav").status == 0
-    assert command("sample", sound, "-n", 3, "--out", "x.wav").status == 0
+    one, several = (command("sample", sound, "-n", n, "--out", name) for n, name in ((1, "one.wav"), (3, "x.wav")))
+    assert one.status == several.status == 0
+    assert one.out.splitlines()[-1].endswith(": one.wav")
+    assert several.out.splitlines()[-1].endswith(": x-0000.wav to x-0002.wav")
     assert command("sample", sound, "-n", 3, "--out", "folder").status == 0
     assert sorted(path.name for path in tmp_path.glob("*.wav")) == ["one.wav", "x-0000.wav", "x-0001.wav", "x-0002.wav"]
     assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["x-0000.wav", "x-0001.wav", "x-0002.wav"]
