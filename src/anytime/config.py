@@ -115,8 +115,11 @@ def _leaf(hint: Any, value: Any, where: str) -> Any:
 
 
 def _spoken(hint: Any) -> str:
-    if typing.get_origin(hint) is typing.Literal:
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
         return " or ".join(repr(v) for v in typing.get_args(hint))
+    if origin is tuple and typing.get_args(hint)[0] is int:
+        return "whole numbers in brackets, such as [32,64]"
     return getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
 
 
