@@ -114,6 +114,12 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here, capsys: pytest.C
         assert card.main([str(made.folder), "cooler/evaluation.json"]) == 0
     more = (made.folder / card.FILE).read_text()
     assert more.count("### At temperature 0.8\n") == more.count("40 samples at temperature 0.8 (seed 0)") == 1
+    bare = json.loads(Path("cooler/evaluation.json").read_text())
+    bare["rows"] = [row for row in bare["rows"] if row["series"] != "samples"]
+    Path("bare.json").write_text(json.dumps(bare))
+    assert card.main([str(made.folder), "bare.json"]) == 2
+    assert "bare.json holds no FID by code length" in capsys.readouterr().err
+    assert (made.folder / card.FILE).read_text() == more
     start, end = page.split(card.LIMITS)
     assert more.startswith(start.rstrip()) and more.endswith(card.LIMITS + end), "nothing else has changed"
     assert (made.folder / "evaluation-0.8.json").is_file()

@@ -103,9 +103,11 @@ def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
     theirs = data.get("environment", {}).get("model", "unknown")
     if theirs != found:
         raise UserError(
-            f"--evaluation {path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
+            f"{path} is of another model ({theirs[:12]}…, the bundle is {found[:12]}…); "
             f"evaluate the bundle itself: anytime evaluate {folder}"
         )
+    if not any(row["series"] == "samples" and ("fid" in row or "frechet_random" in row) for row in data["rows"]):
+        raise UserError(f"{path} holds no FID by code length, which a card tells of; only models of pictures have one")
     return data
 
 
