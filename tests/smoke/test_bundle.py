@@ -89,7 +89,7 @@ def test_formats(desk: Path, tmp_path: Path) -> None:
     assert not shelf.FOLDER.exists()
 
 
-def test_a_bundle_measured_and_its_card(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     made = bundle(Path("run"), "little")
     page = (made.folder / card.FILE).read_text()
     assert card.UNMEASURED in page
@@ -109,6 +109,15 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here, capsys: pytest.C
     kept = (made.folder / "evaluation.json").read_text()
     assert json.loads(kept)["rows"] == json.loads(Path("figures/evaluation.json").read_text())["rows"]
     assert str(desk.parent) not in page + kept
+    other = bundle(Path("run"), "little", Formats(prior="bf16"))
+    assert other.hash != made.hash
+    assert not (made.folder / "quality.json").exists(), "the table was of other weights"
+    assert not list(made.folder.glob("evaluation*.json")), "and so were the figures"
+
+
+def test_a_card_tells_of_another_temperature(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    made = bundle(Path("run"), "little")
+    page = (made.folder / card.FILE).read_text()
     assert here("evaluate", made.folder, *SMOKE, "--temperature", 0.8, "--out", "cooler").status == 0
     for _ in range(2):  # a second time in place of the first
         assert card.main([str(made.folder), "cooler/evaluation.json"]) == 0
@@ -122,13 +131,11 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here, capsys: pytest.C
     assert (made.folder / card.FILE).read_text() == more
     start, end = page.split(card.LIMITS)
     assert more.startswith(start.rstrip()) and more.endswith(card.LIMITS + end), "nothing else has changed"
-    assert (made.folder / "evaluation-0.8.json").is_file()
-    other = bundle(Path("run"), "little", Formats(prior="bf16"))
+    assert all(row["series"] != "speed" for row in json.loads((made.folder / "evaluation-0.8.json").read_text())["rows"])
+    bundle(Path("run"), "little", Formats(prior="bf16"))
+    assert not list(made.folder.glob("evaluation*.json")), "they were of other weights"
     assert card.main([str(made.folder), "cooler/evaluation.json"]) == card.main(["run", "cooler/evaluation.json"]) == 2
     assert "is of another model" in (said := capsys.readouterr().err) and "run has no card" in said
-    assert other.hash != made.hash
-    assert not (made.folder / "quality.json").exists(), "the table was of other weights"
-    assert not list(made.folder.glob("evaluation*.json")), "and so were the figures"
 
 
 def test_evaluating_by_name_leaves_the_package_alone(desk: Path, here: Here) -> None:

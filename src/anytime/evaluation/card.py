@@ -112,24 +112,28 @@ def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
 
 
 def add(folder: Path, path: Path) -> Path:
-    """Put a further evaluation on the card, where its temperature's was before or behind all others, and keep it beside it."""
+    """Put a further evaluation on the card, where its temperature's was before or behind all others, and keep it beside it.
+
+    Its times are left out: they are no other than the first one's.
+    """
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} has no card; name a folder that `python -m anytime.bundle` made")
     data = measured(path, read_json(folder / CONFIG)["hash"], folder)
+    data["rows"] = [row for row in data["rows"] if row["series"] != "speed"]
     warmth = next(row["temperature"] for row in data["rows"] if row["series"] == "samples")
     title = f"### At {temperature_text(warmth)}"
     before, after = (folder / FILE).read_text(encoding="utf-8").split(f"{LIMITS}\n")
     before = re.sub(rf"{re.escape(title)}\n.*?(?=\n##|\Z)", "", before, flags=re.DOTALL).rstrip()
-    parts = [before, title, *figures(data, without="speed"), f"{LIMITS}\n{after}"]
+    parts = [before, title, *figures(data), f"{LIMITS}\n{after}"]
     storage.write_whole(folder / FILE, "\n\n".join(parts).encode())
     kept = folder / f"evaluation-{warmth}.json"
     storage.write_json(kept, {**data, "command": portable(data["command"])})
     return kept
 
 
-def figures(evaluation: Mapping[str, Any], without: str = "") -> list[str]:
-    """By code length, with how they were measured; `without` is a series that is left out."""
-    rows, facts = [row for row in evaluation["rows"] if row["series"] != without], evaluation["environment"]
+def figures(evaluation: Mapping[str, Any]) -> list[str]:
+    """By code length, with how they were measured."""
+    rows, facts = evaluation["rows"], evaluation["environment"]
     by_codes: dict[int, Row] = {}
     for row in rows:
         if "fraction" in row and row["series"] in WANTED:

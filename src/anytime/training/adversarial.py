@@ -74,7 +74,7 @@ class TuneObjective(nn.Module):
         if mask is not None:  # the real one is silent where it is padded
             every = torch.cat([made * mask, every[rows:]])
         number = torch.arange(len(codes), device=codes.device)
-        told = torch.stack([keep / self.model.length, number >= rows], 1) if stage.told else None
+        told = torch.stack([keep / self.model.length, (number >= rows).float()], 1) if stage.told else None
         # Beside each that is made the judge sees a real one, changed alike and said to be of the same kind.
         seen, seen_made = (self._shown(each, numbers, told) for each in (real[number % rows], every))
         of_real, of_made, to_please = self.judge(seen), self.judge(seen_made.detach()), self.frozen(seen_made)

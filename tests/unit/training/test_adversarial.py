@@ -14,10 +14,11 @@ from anytime import collective
 from anytime.autoencoders.truncation import Full, Uniform
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.dataset import synthetic
+from anytime.data.loader import to_float
 from anytime.data.tones import synthetic_sounds
 from anytime.errors import UserError
 from anytime.model import AnytimeModel
-from anytime.training.adversarial import BETAS, Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
+from anytime.training.adversarial import Examples, TuneObjective, TuneTask, feature_distance, frozen_twin, hinge
 from anytime.training.averages import Follower
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.judges import TOLD, PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
@@ -240,7 +241,8 @@ def test_beside_each_that_is_made_stands_a_real_one(tiny: AnytimeModel) -> None:
     real, judged, pleasing = watched(alike)
     assert len(real) == len(judged) == len(pleasing) == 16 + 24
     assert torch.equal(judged, pleasing)
-    assert torch.equal(real[16:32], real[:16]) and torch.equal(real[32:], real[:8])
+    x = to_float(alike.inputs(0)[0])
+    assert torch.equal(real, torch.cat([x, x, x[:8]])), "beside an example its own original"
     changed, numbers = watched(made)[0], made.inputs(0)[3]
     assert torch.equal(changed, moved_pictures(real, numbers)), "changed as the one that is made"
     assert all(math.isfinite(value) for value in made.validate().values()), "there nothing is drawn"
@@ -254,30 +256,6 @@ def test_a_judge_is_told_the_share_of_the_codes_and_who_drew_them(tiny: AnytimeM
         assert torch.equal(planes[:, 0, 0], share), "real ones are said to be of the same kind"
         assert planes[:, 1, 0].tolist() == [0] * 16 + [1] * 8
     assert all(math.isfinite(value) for value in made.validate().values())
-
-
-@pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
-def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
-    verdict = PictureJudge(2, 3, size)(torch.rand(5, 3, size, size))
-    assert [score.shape for score in verdict.scores] == [(5, 1, side, side)]
-    assert verdict.features[-1].shape[-2:] == (side, side)
-    assert [feature.shape[1] for feature in verdict.features] == [2 << level for level in range(len(verdict.features))]
-
-
-def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
-    torch.manual_seed(0)
-    judge, x = PictureJudge(8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0
-    blurred = nn.functional.avg_pool2d(x, 7, 1, 3)
-    optimizer, losses = torch.optim.Adam(judge.parameters(), 2e-3, BETAS), []
-    for _ in range(150):
-        numbers = torch.rand(len(x), 8)
-        loss = hinge(*(judge(moved_pictures(part, numbers)) for part in (x, blurred)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[0] > 1.9, "at first it cannot"
-    assert sum(losses[-10:]) / 10 < 1.6
 
 
 def test_the_judge_learns_faster_than_what_it_judges(tiny: AnytimeModel) -> None:
@@ -347,23 +325,6 @@ def test_what_is_padded_is_silent_to_the_judge(sounds: tuple[VQVAE, Tensor]) -> 
     assert (seen[1][padded] == 0).all() and (seen[1][~padded] != 0).any()
 
 
-def test_pictures_are_moved_alike_and_gradients_pass() -> None:
-    x = torch.rand(64, 3, 32, 32, requires_grad=True)
-    unchanged = moved_pictures(x, torch.full((64, 8), 0.5))
-    assert torch.equal(unchanged, x)
-    numbers = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
-    moved = moved_pictures(x, numbers)
-    assert moved.shape == x.shape
-    assert torch.equal(moved, moved_pictures(x, numbers))
-    assert not torch.equal(moved, x)
-    assert (moved == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
-    lit = moved_pictures(x, numbers, lighter=0.0, cut_out=0.0)
-    assert not (lit[:, :, 8:24, 8:24] == 0).any(), "the middle is in every picture"
-    assert (moved_pictures(x, numbers, lighter=0.1, cut_out=0.0) - lit).abs().max().item() == pytest.approx(0.1, abs=0.01)
-    moved.sum().backward()
-    assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -381,7 +342,7 @@ def test_pictures_are_moved_alike_and_gradients_pass() -> None:
         {"lead": 0.0},
     ],
 )
-def test_a_stage_that_cannot_be_is_refused(change: dict[str, float | str]) -> None:
+def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(UserError):
         replace(STAGE, **change)  # type: ignore[arg-type]
 

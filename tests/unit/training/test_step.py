@@ -68,8 +68,8 @@ def picture_tuning(device: torch.device, told: bool) -> Task:
 
 KINDS = ["autoencoder", "prior", "sound", "tune", "pictures-tune", "told-tune"]
 STEPS = [40, 40] + [16] * (len(KINDS) - 2)
-"""A game multiplies rounding, and so do latents that change their codes: two plain runs of either, on one and on two threads,
-differ by a thousandth after 40 steps and by a millionth after 16."""
+"""A game multiplies rounding, and so do latents that change their codes: after 40 steps two plain runs of either differ by
+about a thousandth, after 16 by millionths."""
 
 
 def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
@@ -113,17 +113,9 @@ def test_a_stage_goes_on_with_what_a_checkpoint_holds(which: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("which", range(len(KINDS)), ids=KINDS)
 def test_a_replayed_step_is_the_plain_step(which: int) -> None:
-    """Same kernels in the same order: losses and weights agree to rounding, dropout masks included.
-
-    Some kernels add in no fixed order; what two plain runs have drifted apart by a step is rounding, too.
-    """
+    """Same kernels in the same order: losses and weights agree to rounding, dropout masks included."""
     device = torch.device("cuda")
-    plain, again, graphed = (
-        trained(tasks(device)[which], Compute(device, graph=graph), STEPS[which]) for graph in (False, False, True)
-    )
-    losses, others, replayed = (torch.tensor(run[1]) for run in (plain, again, graphed))
-    rounding = (losses - others).abs().cummax(0).values
-    assert rounding.max() < 0.02 * losses.abs().max(), "two plain runs are alike, or this says nothing"
-    assert ((replayed - losses).abs() <= 1e-4 + 1e-3 * losses.abs() + 4 * rounding).all()
+    plain, graphed = (trained(tasks(device)[which], Compute(device, graph=graph), STEPS[which]) for graph in (False, True))
+    torch.testing.assert_close(torch.tensor(graphed[1]), torch.tensor(plain[1]), rtol=1e-3, atol=1e-4)
     for name, tensor in plain[0].items():
         torch.testing.assert_close(graphed[0][name], tensor, rtol=1e-2, atol=1e-3, msg=lambda text, at=name: f"{at}: {text}")
