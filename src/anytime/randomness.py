@@ -17,6 +17,7 @@ from torch import Tensor
 # A 32-bit finaliser found by search for low bias (constants of the public `lowbias32`), as signed int32.
 _MULTIPLY = (0x7FEB352D, 0x846CA68B - (1 << 32))
 _GOLDEN = 0x9E3779B9 - (1 << 32)  # 2^32 / golden ratio: spreads small consecutive integers
+_ALL = 0xFFFFFFFF  # the bits of a word
 
 
 def _mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
@@ -27,7 +28,7 @@ def _mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
 
 def _word(value: int) -> int:
     """The low 32 bits of `value` as a signed int32."""
-    value &= 0xFFFFFFFF
+    value &= _ALL
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
@@ -38,10 +39,25 @@ def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Te
 
 @lru_cache(maxsize=256)
 def key(seed: int) -> tuple[int, int]:
-    """Two words (int32) that depend on all 64 bits of the seed, each in its own way."""
-    low, high = (torch.full((), _word(half), dtype=torch.int32, device="cpu") for half in (seed, seed >> 32))
+    """Two words (int32) that depend on all 64 bits of the seed, each in its own way.
+
+    In plain integers: every request begins with a seed of its own, and a dozen operations on tensors would be felt there.
+    """
+    low, high = seed & _ALL, seed >> 32 & _ALL
     # Were `high` mixed into both alike, seeds with the same low ^ high would be one.
-    return int(_absorb(low, high)), int(_absorb(low ^ 0x5851F42D, _mix(high)))
+    return _word(_absorbed(low, high)), _word(_absorbed(low ^ 0x5851F42D, _mixed(high)))
+
+
+def _absorbed(word: int, value: int) -> int:
+    """`_absorb` of unsigned words."""
+    return _mixed((word ^ value) + _GOLDEN & _ALL)
+
+
+def _mixed(x: int) -> int:
+    """`_mix` of an unsigned word."""
+    x = (x ^ x >> 16) * _MULTIPLY[0] & _ALL
+    x = (x ^ x >> 15) * _MULTIPLY[1] & _ALL
+    return x ^ x >> 16
 
 
 def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Int[Tensor, "..."]:

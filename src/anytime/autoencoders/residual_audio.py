@@ -30,7 +30,7 @@ class ResidualBlock(nn.Module):
             last,
         )
 
-    def forward(self, x: Float[Tensor, "batch width time"]) -> Float[Tensor, "batch width time"]:
+    def forward(self, x: Float[Tensor, "batch width *place"]) -> Float[Tensor, "batch width *place"]:
         y: Tensor = x + self.block(x)
         return y
 

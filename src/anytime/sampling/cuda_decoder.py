@@ -1,4 +1,7 @@
-"""The decoder of the cuda engine: batch norms folded into the convolutions, channels last, captured as a graph by bucket."""
+"""The decoder of the cuda engine: batch norms folded into the convolutions, channels last, captured as a graph by bucket.
+
+A map over time is taken for a picture one pixel high: channels-last kernels know nothing else.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,26 @@ def _merged(convolution: nn.ConvTranspose2d, norm: nn.BatchNorm2d) -> nn.ConvTra
     return merged
 
 
+def one_high(layer: nn.Module) -> nn.Module:
+    """The same function of maps over time that are pictures one pixel high, which convolutions take with channels last."""
+    if isinstance(layer, nn.Unflatten):  # a dense layer's outputs become a map
+        channels, time = layer.unflattened_size
+        return nn.Unflatten(1, (int(channels), 1, int(time)))
+    if not isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
+        for name, child in layer.named_children():
+            setattr(layer, name, one_high(child))
+        return layer
+    new: nn.Conv2d | nn.ConvTranspose2d
+    width, stride, padding = (int(v[0]) for v in (layer.kernel_size, layer.stride, layer.padding))
+    shape = (layer.in_channels, layer.out_channels, (1, width), (1, stride), (0, padding))
+    if isinstance(layer, nn.Conv1d):
+        new = nn.Conv2d(*shape, dilation=(1, layer.dilation[0]))
+    else:
+        new = nn.ConvTranspose2d(*shape, output_padding=(0, layer.output_padding[0]))
+    new.weight.data, new.bias = layer.weight.detach()[:, :, None], layer.bias
+    return new
+
+
 class Decoder:
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         self.config = autoencoder.config
@@ -58,7 +81,8 @@ class Decoder:
         self.missing = len(codebook)
         zero = codebook.new_zeros(1, self.config.dim)  # the latent of a missing code
         self.codebook = torch.cat([codebook, zero]).to(dtype)
-        self.layers = folded(copy.deepcopy(autoencoder.decoder)).to(dtype).eval()
+        layers = folded(copy.deepcopy(autoencoder.decoder))
+        self.layers = (one_high(layers) if self.config.is_sound else layers).to(dtype).eval()
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._captured: dict[int, _Captured] = {}
 
@@ -89,7 +113,7 @@ class Decoder:
     def _decoded(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch channel *place"]:
         latents = self.codebook[codes]
         features = to_features(latents, self.config.layout, self.config.places)
-        if features.ndim == 4:  # a map over time has no such format
-            features = features.to(memory_format=torch.channels_last)
-        x: Tensor = self.layers(features)
-        return x.float().contiguous()
+        if self.config.is_sound:
+            features = features[:, :, None]
+        x: Tensor = self.layers(features.to(memory_format=torch.channels_last))
+        return x.float().contiguous().view(-1, *self.config.shape)
