@@ -27,6 +27,22 @@ STRIDES = (16, 8, 4, 2, 1)
 """Steps in one graph where nobody watches: between two graphs a card pauses, which few rows feel."""
 
 
+def stride_after(asked: int, left: int) -> int:
+    """Steps in the next graph when so many have been asked for and so many are left.
+
+    Asking for a graph takes almost as long as running it, and it runs when all of it has been asked for. So the first ones are
+    short, and none is longer than half of what the card has had to do before it.
+
+    >>> done, strides = 0, []
+    >>> while done < 32:
+    ...     strides.append(stride_after(done, 32 - done))
+    ...     done += strides[-1]
+    >>> strides
+    [1, 1, 1, 1, 2, 2, 4, 4, 8, 8]
+    """
+    return next(steps for steps in STRIDES if steps <= min(left, max(1, asked // 2)))
+
+
 @dataclass
 class Arena:
     """The buffers of one bucket, the graphs captured on them, and whose rows are in them now."""
@@ -76,15 +92,15 @@ class CudaEngine:
     @torch.no_grad()
     def step(self, rows: Rows, times: int = 1) -> None:
         with self._lock:
-            arena = self._arena(len(rows.draft.rows))
-            while times:
-                few = len(arena.buffers.position) <= FEW
-                stride = next(steps for steps in STRIDES if steps <= times) if few else 1
+            arena, asked = self._arena(len(rows.draft.rows)), 0
+            few = len(arena.buffers.position) <= FEW
+            while asked < times:
+                stride = stride_after(asked, times - asked) if few else 1
                 graph = self._captured(arena, rows.draft.settings, stride)
                 self._enter(arena, rows)
                 graph.replay()
                 rows.fed += stride
-                times -= stride
+                asked += stride
 
     @torch.no_grad()
     def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
