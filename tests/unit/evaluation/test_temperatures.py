@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_it_prints_what_it_chose_and_why(
     dataset = data.load("digits").subset(200, 100)
     monkeypatch.setattr("anytime.data.load", lambda name, data: dataset)
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path / "cache"))
-    folder = str(tiny.save(tmp_path / "model"))
+    folder = str(copy.deepcopy(tiny).save(tmp_path / "model"))
     assert main([folder, "--smoke", "--grid", "0.5", "1", "--samples", "40", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
