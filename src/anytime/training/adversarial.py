@@ -141,10 +141,7 @@ def mean_error(real: Tensor, made: Tensor, mask: Tensor | None) -> Float[Tensor,
 
 
 class TuneTask:
-    """The stage `tune`. `change` is what is done to all that the judge sees; `bank` are codes that the prior has drawn.
-
-    `guesses` are what it draws for each training example's codes, one by one: wrong ones that it might have taken.
-    """
+    """The stage `tune`. `change` is what is done to all that the judge sees; `bank` are codes that the prior has drawn."""
 
     name = "tune"
     keeps_last = True  # the judge's loss does not say how good the decoder is, and the error is not what is wanted
@@ -159,10 +156,8 @@ class TuneTask:
         validation: Examples,
         seed: int,
         bank: Int[Tensor, "bank length"] | None = None,
-        guesses: Int[Tensor, "n length"] | None = None,
     ) -> None:
-        self.stage, self.model, self.validation, self.seed = stage, model, validation, seed
-        self.bank, self.guesses = bank, guesses
+        self.stage, self.model, self.validation, self.seed, self.bank = stage, model, validation, seed, bank
         self.device = model.quantizer.codebook.device
         for part in (model.encoder, model.quantizer):
             part.requires_grad_(False)
@@ -202,8 +197,7 @@ class TuneTask:
         rows = self.loader.batch_at(step)
         places = global_rows(len(rows), self.device)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        guesses = None if self.guesses is None else self.guesses[rows].long()
-        codes = swapped(codes.long(), self.stage.swapped, self.seed, step, guesses)
+        codes = swapped(codes.long(), self.stage.swapped, self.seed, step)
         mine: tuple[Tensor, ...] = codes, self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
         if self.bank is not None:
             mine = tuple(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))

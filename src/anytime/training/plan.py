@@ -92,12 +92,8 @@ class CodesPlan:
             return PriorTask(config.prior, self.model.prior, train, validation, seed)
         assert config.tune is not None
         x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
-        train = samples.encoded(autoencoder, x)
-        guesses = None
-        if config.tune.wrong == "guesses":
-            guesses = samples.guessed(self.model.prior, train, randomness.derive(seed, "guesses"))
-        examples, judge = (Examples(x, train), Examples(self.validation, validation)), self._judge(config.tune, seed)
-        return TuneTask(config.tune, autoencoder, *judge, *examples, seed, self._bank(seed, say), guesses)
+        examples = Examples(x, samples.encoded(autoencoder, x)), Examples(self.validation, validation)
+        return TuneTask(config.tune, autoencoder, *self._judge(config.tune, seed), *examples, seed, self._bank(seed, say))
 
     def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
         """Codes that the prior draws, for a decoder that is to make something of them."""

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int, Int16, UInt8
-from torch import Tensor, nn
+from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.data.loader import to_float
 from anytime.data.pictures import labelled_rows, write_png
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.sampling.noise import gumbel
 
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who encodes it
@@ -29,18 +28,6 @@ def encoded(
     return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]).to(
         torch.int32
     )
-
-
-@torch.no_grad()
-def guessed(prior: nn.Module, codes: Int[Tensor, "n length"], seed: int) -> Int[Tensor, "n length"]:
-    """For each code one that the prior draws where it knows those before it; drawn row by row, whoever asks."""
-    prior.eval()
-    parts, position = list[Tensor](), torch.arange(codes.shape[1], device=codes.device)
-    for rows in torch.arange(len(codes), device=codes.device).split(ENCODE_BATCH):
-        logits = prior(codes[rows].long()).float()
-        noise = gumbel(seed, rows, position[:, None, None], logits.shape[-1]).transpose(0, 1)
-        parts.append((logits + noise).argmax(-1).to(torch.int32))
-    return torch.cat(parts)
 
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:

@@ -76,9 +76,7 @@ class TuneStage:
     adversarial: float = 0.1
     """Weight of what the judge says of what is made; it grows from nothing over the first epoch, while the judge learns."""
     swapped: float = 0.1
-    """Mean share of the codes that are replaced by wrong ones: a decoder that forgives the prior its errors."""
-    wrong: Literal["others", "guesses"] = "others"
-    """Which ones: another example's, or what the prior draws where it knows the right ones before."""
+    """Mean share of the codes that are replaced by another example's: a decoder that forgives the prior its errors."""
     drawn: int = 0
     """Samples of the prior in a batch beside the examples: they have no original, so that the judge alone speaks of them."""
     bank: int = 50_000

@@ -271,16 +271,14 @@ def global_rows(rows: int, device: torch.device) -> Int[Tensor, " rows"]:
     return torch.arange(rows, dtype=torch.int32, device=device) + rows * collective.rank()
 
 
-def swapped(
-    codes: Int[Tensor, "batch length"], mean: float, seed: int, step: int, guesses: Int[Tensor, "batch length"] | None = None
-) -> Int[Tensor, "batch length"]:
-    """Some codes replaced by guesses or by the next example's: of each row another share, from none to twice the mean."""
+def swapped(codes: Int[Tensor, "batch length"], mean: float, seed: int, step: int) -> Int[Tensor, "batch length"]:
+    """Some codes replaced by those of the next example: of each row another share, between none and twice the mean."""
     if not mean or len(codes) < 2:
         return codes
     places, position = global_rows(len(codes), codes.device), torch.arange(codes.shape[1], device=codes.device)
     share = 2 * mean * randomness.uniform(seed, _SHARES, step, places)[:, None]
     wrong = randomness.uniform(seed, _SWAPS, step, places[:, None], position) < share
-    return torch.where(wrong, codes.roll(1, 0) if guesses is None else guesses, codes)
+    return torch.where(wrong, codes.roll(1, 0), codes)
 
 
 def validation_keeps(law: Truncation, length: int, count: int) -> Int[Tensor, " count"]:
