@@ -46,7 +46,6 @@ def compute(bench: Workbench) -> Results:
     count = s.samples or (SMOKE_SAMPLES if s.smoke else sounds.SAMPLES)
     settings = Settings(samples=count, fractions=FRACTIONS, repeats=SMOKE_REPEATS if s.smoke else REPEATS)
     examples = SMOKE_EXAMPLES if s.smoke else sounds.EXAMPLES
-    bench.announce([(kind, s.seed) for kind in (*PAIR, *BEST)])
 
     @cache
     def listening() -> tuple[Ears, Statistics]:  # minutes on a CPU, which a finished experiment does without
@@ -57,6 +56,7 @@ def compute(bench: Workbench) -> Results:
     facts = {"ears": KIND, "x": digest(s.dataset.held_out), "examples": examples, "panels": [panels.CLIPS, SHOWN]}
     timing = {"hardware": told["hardware"], "torch": told["torch"]}
     shared = {**facts, **timing, "samples": count, "temperatures": TEMPERATURES, "fractions": FRACTIONS}
+    bench.announce([(kind, s.seed) for kind in (*PAIR, *BEST)], facts=shared)
     rows: list[Row] = []
     for kind in (*PAIR, *BEST):
         rows += bench.of_run(kind, s.seed, shared, partial(model_rows, bench, kind, settings, examples, listening))

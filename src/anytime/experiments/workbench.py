@@ -80,10 +80,16 @@ class Workbench:
         s = self.setting
         return plan(kind, s.dataset, s.scale, seed, s.device.type, s.runs, s.local)
 
-    def announce(self, runs: Sequence[tuple[str, int]], parts: Sequence[str] = ("",), alike: Sequence[str] = ()) -> None:
+    def announce(
+        self,
+        runs: Sequence[tuple[str, int]],
+        parts: Sequence[str] = ("",),
+        alike: Sequence[str] = (),
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         """Say what is still to be trained, of kinds and seeds; data that is too small for one of them is refused here.
 
-        `parts` and `alike` are those of `of_run`: a run of which all of it is known is not trained.
+        `parts`, `alike` and `facts` are those of `of_run`: a run of which all of it is known is not trained.
         """
         s, missing = self.setting, list[Plan]()
         for kind, seed in runs:
@@ -92,12 +98,12 @@ class Workbench:
             if wanted > there and not s.smoke:
                 text = f"{self.experiment} trains on {wanted:,} pictures, more than the {there:,} of {s.dataset.name}"
                 raise UserError(f"{text}; choose a larger set with --dataset")
-            if not all(self._measured(run, piece_name(kind, seed, part), alike) for part in parts):
+            if not all(self._measured(run, piece_name(kind, seed, part), alike, facts or {}) for part in parts):
                 missing.append(run)
         s.reporter.say(forecast(missing, s.dataset))
 
-    def _measured(self, run: Plan, name: str, alike: Sequence[str]) -> bool:
-        facts = {"run": what(run.config), "data": data_digest(self.setting.dataset)}
+    def _measured(self, run: Plan, name: str, alike: Sequence[str], facts: Mapping[str, Any]) -> bool:
+        facts = {**facts, "run": what(run.config), "data": data_digest(self.setting.dataset)}
         return any(notebook.holds(name, facts, _updating(run)) for notebook in (self.notebook, *self._others(alike)))
 
     def of_run(

@@ -10,8 +10,10 @@ import torch
 from anytime import data
 from anytime.errors import UserError
 from anytime.experiments.forecast import forecast, pace, steps_to_do
+from anytime.experiments.notebook import Piece
 from anytime.experiments.trainings import Plan, plan, trained
 from anytime.experiments.workbench import Setting, Workbench
+from anytime.training.folder import data_digest, what
 from anytime.training.log import Silent, read
 from anytime.training.pause import NEVER
 
@@ -64,6 +66,16 @@ def test_an_experiment_says_it_first(dataset: data.Dataset, tmp_path: Path) -> N
         "2 runs to train, 160 steps: mnist-vae-short-ordered-vae-0 (pretrain 40 + ordered 60), "
         "mnist-vae-short-standard-vae-0 (ordered 60)"
     ]
+
+
+def test_what_was_measured_under_other_facts_is_trained_again(dataset: data.Dataset, tmp_path: Path) -> None:
+    ear = Listening()
+    bench = Workbench("vae", Setting(dataset=dataset, scale="short", device=CPU, runs=tmp_path, reporter=ear))
+    known = {"run": what(bench.plan("standard-vae", 0).config), "data": data_digest(dataset), "hardware": "this"}
+    bench.notebook.keep("standard-vae 0", Piece(known, [], {}, {}))
+    for hardware in ("this", "that"):
+        bench.announce([("standard-vae", 0)], facts={"hardware": hardware})
+    assert ear.said[0] == "nothing to train" and ear.said[1].startswith("1 run to train")
 
 
 def test_data_too_small_for_a_subset_is_told_before_any_work(dataset: data.Dataset, tmp_path: Path) -> None:
