@@ -41,7 +41,7 @@ def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Te
 def key(seed: int) -> tuple[int, int]:
     """Two words (int32) that depend on all 64 bits of the seed, each in its own way.
 
-    In plain integers: every request begins with a seed of its own, and a dozen operations on tensors would be felt there.
+    In plain integers: every request begins with a seed of its own, and dozens of operations on tensors would be felt there.
     """
     low, high = seed & _ALL, seed >> 32 & _ALL
     # Were `high` mixed into both alike, seeds with the same low ^ high would be one.

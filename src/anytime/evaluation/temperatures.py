@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from anytime.data import Dataset
 from anytime.device import pick_device
 from anytime.errors import UserError
 from anytime.evaluation.assessment import FRACTIONS, Settings, check_shape
+from anytime.evaluation.card import portable
 from anytime.evaluation.features import FeatureNetwork
 from anytime.evaluation.inception import network_for
 from anytime.evaluation.quality import Row, reference, sample_rows
@@ -85,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "data": dataset.source,
         "compared_with": f"{len(dataset.validation):,} validation pictures",
     }
-    facts |= {"model": model.hash, "command": f"python -m anytime.evaluation.temperatures {arguments.model} --data DIR"}
+    given = sys.argv[1:] if argv is None else argv
+    facts |= {"model": model.hash, "command": portable(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given]))}
     choice = {"chosen": chosen(rows, network.distance), "by": f"least mean {network.distance} over {len(FRACTIONS)} lengths"}
     print(json.dumps({**facts, **choice, "rows": rows, "environment": environment(device)}, indent=1))
     return 0

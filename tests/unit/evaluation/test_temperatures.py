@@ -38,6 +38,7 @@ def test_it_prints_what_it_chose_and_why(
     assert main([folder, "--smoke", "--grid", "0.5", "1", "--samples", "40", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
+    assert found["command"].startswith("python -m anytime.evaluation.temperatures PATH --smoke --grid 0.5 1 --samples 40")
     assert len(found["rows"]) == 10 and "hardware" in found["environment"] and found["model"] == tiny.hash
 
 
