@@ -97,11 +97,13 @@ class CodesPlan:
 
     def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
         """Codes that the prior draws, for a decoder that is to make something of them."""
-        assert self.config.tune is not None
-        if not self.config.tune.drawn:
+        stage = self.config.tune
+        assert stage is not None
+        if not stage.drawn:
             return None
-        say(f"drawing {self.config.tune.bank:,} samples")
-        return self.model.sample(self.config.tune.bank, seed=randomness.derive(seed, "bank")).codes.to(self.device, torch.int32)
+        say(f"drawing {stage.bank:,} samples")
+        drawn = self.model.sample(stage.bank, seed=randomness.derive(seed, "bank"), temperature=stage.temperature)
+        return drawn.codes.to(self.device, torch.int32)
 
     def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
         """The training examples, then mirrored; of recordings their crops, several times over at other places and speeds."""
