@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from anytime.model import AnytimeModel
 
-SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
 HEAD = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
 PEERS = {"cpu": "fp32,bf16", "cuda": "bf16"}
@@ -29,7 +29,9 @@ class Arguments(Common):
     what: Annotated[Literal["sampling"], tyro.conf.Positional]
     """sampling: seconds by engine, batch and number of codes, decoding included."""
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = "cifar10"
-    """A model's folder, or mnist, cifar10 or celeba: the paper's shape with random weights."""
+    """A model's folder, or mnist, cifar10, celeba or audiomnist: a recipe's networks with random weights."""
+    recipe: Literal["paper", "best"] | None = None
+    """Whose networks these are, by default the paper's."""
     batches: Annotated[str, tyro.conf.arg(metavar="N,N,…")] = "1,100"
     """Samples at a time."""
     every: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
@@ -87,7 +89,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     facts = environment(model.device) | _versions()
     schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
-    results = Results("sampling", f"{Path(arguments.model).name}-{device}", typed_command(), facts, schedule, rows, verdicts)
+    name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
+    results = Results("sampling", name, typed_command(), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
     if not arguments.json:  # a table, then one JSON line, in any case
         print(json.dumps({"out": str(path), "rows": rows}))
@@ -100,14 +103,17 @@ def _model(arguments: Arguments) -> AnytimeModel:
     from anytime.device import pick_device
     from anytime.model import AnytimeModel, load
     from anytime.priors.transformer import TransformerConfig
-    from anytime.training.recipes import paper
+    from anytime.training.recipes import recipe
 
     device = pick_device(arguments.device)
     if Path(arguments.model).exists():
+        if arguments.recipe is not None:
+            raise UserError(f"--recipe is for networks with random weights, and {arguments.model} is a model; leave it out")
         model = load(arguments.model, device)
     elif arguments.model in SHAPES:
         torch.manual_seed(0)
-        model = AnytimeModel(paper(arguments.model, SHAPES[arguments.model]).model).to(device).eval()
+        config = recipe(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
+        model = AnytimeModel(config.model).to(device).eval()
     else:
         raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {nearest(arguments.model, SHAPES)}")
     if not isinstance(model.config.prior, TransformerConfig):

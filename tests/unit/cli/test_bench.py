@@ -35,6 +35,21 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
         assert row["times_the_limit"] > 1, "nothing is faster than physics"
 
 
+def test_a_recipe_s_networks_with_random_weights(tmp_path: Path, command: Callable[..., Any]) -> None:
+    words = ["--batches", "1", "--every", "16", "--repeats", "1", "--engines", "eager", "--peers", "none", "--device", "cpu"]
+    outcome = command("bench", "sampling", "mnist", "--recipe", "best", *words, "--out", str(tmp_path))
+    assert outcome.status == 0, outcome.err
+    results = read(tmp_path / "sampling" / "mnist-best-cpu.json")
+    assert results.schedule.startswith("random weights")
+    assert [row["codes"] for row in results.rows] == [16]
+
+
+def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
+    outcome = command("bench", "sampling", str(model), "--recipe", "best", "--device", "cpu", "--out", str(tmp_path))
+    assert outcome.status == 2
+    assert "--recipe is for networks with random weights" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
