@@ -12,6 +12,10 @@ from anytime.errors import UserError
 from anytime.randomness import permutation, uniform
 
 _CROPS, _SPEEDS = 1, 2  # counters of their own: `keep` is drawn from the same seed
+MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+"""Pixels down and to the right."""
+VERSIONS = 2 * len(MOVES)
+"""In which a picture can be shown."""
 
 
 def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, " batch"]:
@@ -81,6 +85,14 @@ def views(recordings: Recordings, seed: int, number: int, speed: float) -> Int16
     every = torch.arange(len(recordings), device=recordings.device)
     places, numbers = (uniform(seed, counter, number, every) for counter in (_CROPS, _SPEEDS))
     return recordings.tiles(places, speeds(numbers, speed) if speed else None)
+
+
+def version(x: UInt8[Tensor, "n channel height width"], number: int) -> UInt8[Tensor, "n channel height width"]:
+    """Pictures as they are, then mirrored, then moved by a pixel each way, as they are and mirrored; the edge fills the gap."""
+    down, right = MOVES[number // 2]
+    rows, columns = (torch.arange(side, device=x.device) for side in x.shape[-2:])
+    moved = x[..., (rows - down).clamp(0, len(rows) - 1), :][..., (columns - right).clamp(0, len(columns) - 1)]
+    return moved.flip(-1) if number % 2 else moved
 
 
 def to_float(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -65,20 +65,29 @@ def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -
 class PictureJudge(nn.Module):
     """Convolutions that halve a picture down to about 8 × 8 places, one more there, and a score of every place.
 
-    Each doubles the channels. A score sees most of the picture, and the decoder is told where it is wrong.
+    Each doubles the channels. A score sees most of the picture, and the decoder is told where it is wrong. A judge with a view
+    of the `whole` goes on from there to a single place: whether parts fit together, a few layers cannot tell.
     """
 
-    def __init__(self, width: int, channels: int, size: int) -> None:
+    def __init__(self, width: int, channels: int, size: int, *, whole: bool = False) -> None:
         super().__init__()
         halvings = max(1, round(math.log2(size / 8)))
         widths = [width << level for level in range(halvings + 1)]
         *halving, staying = pairwise([channels, *widths])
         layers: list[nn.Module] = [nn.Conv2d(i, o, 4, 2, 1) for i, o in halving]
         self.layers = nn.ModuleList([*layers, nn.Conv2d(*staying, 3, padding=1), nn.Conv2d(widths[-1], 1, 3, padding=1)])
+        self.further = self._further(widths[-1], (size >> halvings) // 2) if whole else None
+
+    def _further(self, width: int, places: int) -> nn.ModuleList:
+        halving, staying = nn.Conv2d(width, width, 4, 2, 1), nn.Conv2d(width, width, 3, padding=1)
+        return nn.ModuleList([halving, staying, nn.Conv2d(width, 1, places)])
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
         features: list[Tensor] = []  # the compiler does not know list[Tensor]()
-        return Verdict([_seen(self.layers, 2 * x - 1, features)], features)
+        scores = [_seen(self.layers, 2 * x - 1, features)]
+        if self.further is not None:
+            scores.append(_seen(self.further, features[-1], features))
+        return Verdict(scores, features)
 
 
 def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:

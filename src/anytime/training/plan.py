@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from anytime import randomness
 from anytime.config import from_dict
-from anytime.data.loader import Loader, to_float, views
+from anytime.data.loader import Loader, to_float, version, views
 from anytime.data.recordings import Recordings
 from anytime.model import AnytimeModel, load
 from anytime.sampling.warmth import Warmth, write_warmth
@@ -106,11 +106,11 @@ class CodesPlan:
         return drawn.codes.to(self.device, torch.int32)
 
     def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
-        """The training examples, then mirrored; of recordings their crops, several times over at other places and speeds."""
+        """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""
         if isinstance(self.train, Recordings):
             yield from (views(self.train, seed, number, speed) for number in range(count))
         else:
-            yield from (self.train, self.train.flip(-1))[:count]
+            yield from (version(self.train, number) for number in range(count))
 
     def _judge(self, stage: TuneStage, seed: int) -> tuple[nn.Module, Change]:
         """What the decoder is tuned against, and how all that it sees is changed."""
@@ -119,7 +119,7 @@ class CodesPlan:
             torch.manual_seed(randomness.derive(seed, "judge"))
             if self.model.is_sound:
                 return judges.SoundJudge(stage.width), judges.unmoved
-            judge = judges.PictureJudge(stage.width, shape[0] + judges.TOLD * stage.told, shape[1])
+            judge = judges.PictureJudge(stage.width, shape[0] + judges.TOLD * stage.told, shape[1], whole=stage.whole)
         return judge, partial(judges.moved_pictures, lighter=stage.lighter, cut_out=stage.cut_out)
 
     def examined(self, stage: str) -> dict[str, Any] | None:

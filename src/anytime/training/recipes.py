@@ -9,6 +9,7 @@ from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full, Mixture, Truncation
 from anytime.autoencoders.vqvae import AutoencoderConfig
+from anytime.data.loader import VERSIONS
 from anytime.errors import UserError
 from anytime.model import ModelConfig
 from anytime.priors import PriorConfig
@@ -41,8 +42,12 @@ class RunConfig(Settings):
         stages = [stage for stage in (self.pretrain, self.ordered, self.tune) if stage is not None]
         if not self.model.autoencoder.is_sound and any(stage.spectral for stage in stages):
             raise UserError("spectral is a weight for sounds, and this model makes pictures; set it to 0")
-        if self.model.autoencoder.is_sound and self.tune is not None and self.tune.told:
-            raise UserError("tune.told is for pictures, and this model makes sounds; set it to false")
+        most = max(stage.views for stage in (self.prior, self.tune) if stage is not None)
+        if not self.model.autoencoder.is_sound and most > VERSIONS:
+            raise UserError(f"views: a picture can be shown in {VERSIONS} versions, not in {most}")
+        for name in ("told", "whole"):
+            if self.model.autoencoder.is_sound and self.tune is not None and getattr(self.tune, name):
+                raise UserError(f"tune.{name} is for pictures, and this model makes sounds; set it to false")
 
     @property
     def shape(self) -> Shape:

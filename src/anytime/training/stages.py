@@ -88,10 +88,13 @@ class TuneStage:
     told: bool = False
     """Whether the judge of pictures is told what they are made of: the share of the codes, and whether the prior drew them. To
     one that is not told, samples of one kind make up for what another lacks: long ones become sharper than anything real."""
+    whole: bool = False
+    """Whether the judge of pictures has a say on the whole picture beside one on every place of it."""
     average: float = 0.0
     """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
-    """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored."""
+    """Examples are encoded so often: recordings all but the first time at other places and speeds, pictures as they are, then
+    mirrored, then moved by a pixel each way, as they are and mirrored."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
     width: int = 32
@@ -150,8 +153,8 @@ class PriorStage:
     average: float = 0.0
     """Memory, per step, of the running mean of the weights that is kept; 0 keeps the weights themselves."""
     views: int = 1
-    """Recordings are encoded so often, all but the first time at other places and speeds; pictures twice, then mirrored.
-    An epoch sees all of them."""
+    """Examples are encoded so often: recordings all but the first time at other places and speeds, pictures as they are, then
+    mirrored, then moved by a pixel each way, as they are and mirrored. An epoch sees all of them."""
     speed: float = 0.0
     """How much faster or slower they are then, at most, as a share."""
 

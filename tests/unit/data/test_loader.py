@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anytime.data.loader import Loader, batch_indices, to_float, to_uint8
+from anytime.data.loader import MOVES, VERSIONS, Loader, batch_indices, to_float, to_uint8, version
 from anytime.errors import UserError
 
 
@@ -53,3 +53,16 @@ def test_bytes_survive_the_way_to_float_and_back() -> None:
     assert (to_float(x).min(), to_float(x).max()) == (0, 1)
     assert torch.equal(to_uint8(to_float(x)), x)
     assert to_uint8(torch.tensor([-1.0, 0.499 / 255, 0.501 / 255, 2.0])).tolist() == [0, 0, 1, 255]
+
+
+def test_versions_of_pictures_differ_by_a_pixel_or_a_mirror() -> None:
+    x = torch.randint(256, (3, 2, 6, 5), dtype=torch.uint8)
+    every = [version(x, number) for number in range(VERSIONS)]
+    assert torch.equal(every[0], x) and torch.equal(every[1], x.flip(-1))
+    assert len({tuple(y.flatten().tolist()) for y in every}) == VERSIONS
+    assert torch.equal(every[2][..., 1:], x[..., :-1]), "to the right"
+    assert torch.equal(every[2][..., 0], x[..., 0]), "the edge fills the gap"
+    assert torch.equal(every[9], every[8].flip(-1))
+    for number in range(0, VERSIONS, 2):
+        down, right = MOVES[number // 2]
+        assert torch.equal(every[number][..., 1 + down : 5 + down, 1 + right : 4 + right], x[..., 1:5, 1:4])

@@ -372,8 +372,9 @@ def test_spectral_weights_are_for_sounds() -> None:
         replace(config, tune=replace(STAGE, spectral=1.0))
 
 
-def test_a_judge_of_sounds_is_told_nothing() -> None:
+@pytest.mark.parametrize("name", ["told", "whole"])
+def test_some_settings_are_for_judges_of_pictures(name: str) -> None:
     config = recipe("audiomnist", "best", (1, 15_360))
     assert config.tune is not None
-    with pytest.raises(UserError, match=r"tune\.told is for pictures"):
-        replace(config, tune=replace(config.tune, told=True))
+    with pytest.raises(UserError, match=rf"tune\.{name} is for pictures"):
+        replace(config, tune=replace(config.tune, **{name: True}))

@@ -19,6 +19,17 @@ def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
     assert [feature.shape[1] for feature in verdict.features] == [2 << level for level in range(len(verdict.features))]
 
 
+@pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
+def test_a_judge_of_the_whole_says_one_thing_more(size: int, side: int) -> None:
+    judge, x = PictureJudge(2, 3, size, whole=True), torch.rand(5, 3, size, size, requires_grad=True)
+    verdict = judge(x)
+    assert [score.shape for score in verdict.scores] == [(5, 1, side, side), (5, 1, 1, 1)]
+    assert len(verdict.features) == len(PictureJudge(2, 3, size)(x).features) + 2
+    (slope,) = torch.autograd.grad(verdict.scores[1][0].sum(), x)
+    corners = slope[0, :, [1, 1, -2, -2], [1, -2, 1, -2]]
+    assert corners.abs().sum(0).gt(0).all(), "it depends on all four corners"
+
+
 def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
     torch.manual_seed(0)
     judge, x = PictureJudge(8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0

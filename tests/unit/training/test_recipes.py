@@ -156,6 +156,15 @@ def test_best_is_within_the_papers_code_budget_and_ends_with_a_tuned_decoder(sha
     assert best.prior.views == (2 if shape[0] == 3 else 1), "digits are not mirrored"
 
 
+def test_a_picture_has_so_many_versions_and_no_more() -> None:
+    best = recipe("cifar10", "best", (3, 32, 32))
+    replace(best, prior=replace(best.prior, views=18))
+    with pytest.raises(UserError, match="shown in 18 versions, not in 19"):
+        replace(best, prior=replace(best.prior, views=19))
+    sound = recipe("audiomnist", "best", (1, 15_360))
+    replace(sound, prior=replace(sound.prior, views=19))  # recordings are played at ever other places
+
+
 @pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
 def test_sizes_that_do_not_halve_are_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(UserError, match="--size"):

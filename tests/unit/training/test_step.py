@@ -62,8 +62,9 @@ def picture_tuning(device: torch.device, told: bool) -> Task:
     x, few = (part.to(device) for part in (dataset.pictures, dataset.validation[:32]))
     examples = [Examples(each, encoded(model, each)) for each in (x, few)]
     bank = torch.arange(64 * model.length, device=device, dtype=torch.int32).view(64, -1) % config.model.prior.codebook_size
-    stage = replace(config.tune, told=told)
-    return TuneTask(stage, model, PictureJudge(4, 1 + TOLD * told, 28), moved_pictures, *examples, 2, bank)
+    stage = replace(config.tune, told=told, whole=told)
+    judge = PictureJudge(4, 1 + TOLD * told, 28, whole=stage.whole)
+    return TuneTask(stage, model, judge, moved_pictures, *examples, 2, bank)
 
 
 KINDS = ["autoencoder", "prior", "sound", "tune", "pictures-tune", "told-tune"]
