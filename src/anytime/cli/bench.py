@@ -55,6 +55,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     from anytime.cli.output import check_folder
     from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
+    from anytime.evaluation.card import portable
     from anytime.evaluation.peers import CACHES
     from anytime.experiments.results import Results, Row, Verdict
     from anytime.training.folder import environment
@@ -90,7 +91,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     facts = environment(model.device) | _versions()
     schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
-    results = Results("sampling", name, typed_command(), facts, schedule, rows, verdicts)
+    results = Results("sampling", name, portable(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
     if not arguments.json:  # a table, then one JSON line, in any case
         print(json.dumps({"out": str(path), "rows": rows}))

@@ -35,12 +35,18 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
         assert row["times_the_limit"] > 1, "nothing is faster than physics"
 
 
-def test_a_recipe_s_networks_with_random_weights(tmp_path: Path, command: Callable[..., Any]) -> None:
+def test_a_recipe_s_networks_with_random_weights(
+    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["--batches", "1", "--every", "16", "--repeats", "1", "--engines", "eager", "--peers", "none", "--device", "cpu"]
-    outcome = command("bench", "sampling", "mnist", "--recipe", "best", *words, "--out", str(tmp_path))
+    words = ["bench", "sampling", "mnist", "--recipe", "best", *words, "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["anytime", *words])
+    outcome = command(*words)
     assert outcome.status == 0, outcome.err
     results = read(tmp_path / "sampling" / "mnist-best-cpu.json")
     assert results.schedule.startswith("random weights")
+    assert results.command.startswith("anytime bench sampling mnist --recipe best")
+    assert results.command.endswith("--out PATH"), "it can be given anywhere"
     assert [row["codes"] for row in results.rows] == [16]
 
 
