@@ -102,8 +102,7 @@ class CodesPlan:
         if not stage.drawn:
             return None
         say(f"drawing {stage.bank:,} samples")
-        drawn = self.model.sample(stage.bank, seed=randomness.derive(seed, "bank"), temperature=stage.temperature)
-        return drawn.codes.to(self.device, torch.int32)
+        return self.model.sample(stage.bank, seed=randomness.derive(seed, "bank")).codes.to(self.device, torch.int32)
 
     def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
         """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""

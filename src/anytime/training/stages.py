@@ -81,8 +81,6 @@ class TuneStage:
     """Samples of the prior in a batch beside the examples: they have no original, so that the judge alone speaks of them."""
     bank: int = 50_000
     """How many samples are drawn for it, once."""
-    temperature: float = 1.0
-    """What they are drawn at: the decoder is to be used at the same."""
     drawn_truncation: Truncation | None = None
     """The law of `keep` of these samples; None is that of the examples."""
     told: bool = False
@@ -113,8 +111,6 @@ class TuneStage:
             raise UserError("tune stage: views, width and bank must be at least 1, drawn at least 0")
         if not (0 <= self.lighter <= 1 and 0 <= self.cut_out <= 1):
             raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
-        if not 0 < self.temperature <= 100:
-            raise UserError(f"tune stage: temperature must be above 0 and at most 100, not {self.temperature}")
         if not self.lead > 0:
             raise UserError(f"tune stage: lead must be above 0, not {self.lead}")
         check_average(self.average)

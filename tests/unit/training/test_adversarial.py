@@ -22,7 +22,6 @@ from anytime.training.adversarial import Examples, TuneObjective, TuneTask, feat
 from anytime.training.averages import Follower
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.judges import TOLD, PictureJudge, SoundJudge, Verdict, moved_pictures, unmoved
-from anytime.training.plan import CodesPlan
 from anytime.training.recipes import recipe, scaled
 from anytime.training.samples import encoded
 from anytime.training.stages import TuneStage
@@ -339,7 +338,6 @@ def test_what_is_padded_is_silent_to_the_judge(sounds: tuple[VQVAE, Tensor]) -> 
         {"epochs": 0},
         {"drawn": -1},
         {"bank": 0},
-        {"temperature": 0.0},
         {"average": 1.0},
         {"lead": 0.0},
     ],
@@ -347,21 +345,6 @@ def test_what_is_padded_is_silent_to_the_judge(sounds: tuple[VQVAE, Tensor]) -> 
 def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(UserError):
         replace(STAGE, **change)  # type: ignore[arg-type]
-
-
-def test_a_bank_is_drawn_at_the_stage_s_temperature() -> None:
-    """Nearly frozen, all of it is one and the same sequence."""
-    config, x = scaled(recipe("mnist", "best", (1, 28, 28)), "smoke"), torch.zeros(8, 1, 28, 28, dtype=torch.uint8)
-    assert config.tune is not None and config.tune.temperature == 1
-
-    def rows(temperature: float) -> int:
-        tune = replace(config.tune, temperature=temperature, drawn=4)  # type: ignore[type-var]
-        plan = CodesPlan(replace(config, tune=tune), x, x, torch.device("cpu"))
-        bank = plan._bank(0, lambda text: None)
-        assert bank is not None and len(bank) == tune.bank  # type: ignore[union-attr]
-        return len(bank.unique(dim=0))
-
-    assert rows(1e-3) == 1 < rows(1.0)
 
 
 def test_spectral_weights_are_for_sounds() -> None:
