@@ -12,6 +12,7 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import randomness
+from anytime.autoencoders.vqvae import VQVAE
 from anytime.config import from_dict
 from anytime.data.loader import Loader, to_float, version, views
 from anytime.data.recordings import Recordings
@@ -23,6 +24,8 @@ from anytime.training.recipes import RunConfig
 from anytime.training.stages import TuneStage
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
+AUTOENCODER = ("pretrain", "ordered")
+"""The stages in which codes get their meaning."""
 FIRST = 64
 """Examples whose latents a codebook may begin with."""
 Model = TypeVar("Model", bound=nn.Module)
@@ -35,8 +38,14 @@ class Plan(Protocol[Model]):
     stages: tuple[str, ...]
     model: Model
 
+    def held(self, stage: str) -> nn.Module:
+        """What a stage works with: all that its checkpoints must hold."""
+
     def kept(self, stage: str) -> nn.Module:
         """What is kept at the end of a stage that is not the last, for runs that begin alike."""
+
+    def settle(self, stage: str) -> None:
+        """Hand what a stage has made on to the next one."""
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         """The business of a stage."""
@@ -65,25 +74,37 @@ class CodesPlan:
         self.config, self.device = config, device
         self.train, self.validation = train, validation
         self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
+        longer = VQVAE(config.learning).to(device) if config.spare else None  # first: it begins as one that loses no codes
         self.model = AnytimeModel(config.model).to(device)
+        self.learning = longer or self.model.autoencoder
+        if device.type == "cuda":  # convolutions are faster with it
+            self.model.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if config.model.autoencoder.quantizer.start == "latents":
             self._begin()
 
     @torch.no_grad()
     def _begin(self) -> None:
         """Put the codebook onto latents of a few examples, which are the same on every rank."""
-        autoencoder, seed = self.model.autoencoder.eval(), randomness.derive(self.config.seed, "codebook")
+        autoencoder, seed = self.learning.eval(), randomness.derive(self.config.seed, "codebook")
         x = Loader(self.train, FIRST, seed).batch_at(0).to(self.device)
         autoencoder.quantizer.begin(autoencoder.latents(to_float(x)), seed)
 
+    def held(self, stage: str) -> nn.Module:
+        return self.learning if self.config.spare and stage in AUTOENCODER else self.model
+
     def kept(self, stage: str) -> nn.Module:
-        return self.model if stage == "prior" else self.model.autoencoder
+        return self.learning if stage in AUTOENCODER else self.model
+
+    def settle(self, stage: str) -> None:
+        """Behind the autoencoder's stages the model has its first codes; the spare ones are gone with the last of them."""
+        if self.config.spare and stage in AUTOENCODER:
+            self.model.autoencoder.take(self.learning)
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder
-        if name in ("pretrain", "ordered"):
+        if name in AUTOENCODER:
             stage = config.pretrain if name == "pretrain" else config.ordered
-            return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
+            return AutoencoderTask(name, stage, self.learning, self.train, self.validation, seed)
         say(f"encoding {len(self.train):,} examples")
         validation = samples.encoded(autoencoder, self.validation)
         if name == "prior":
@@ -128,6 +149,7 @@ class CodesPlan:
         return found
 
     def picture(self, path: Path, stage: str) -> None:
+        self.settle(stage)
         samples.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
 
     def save(self, folder: Path) -> None:

@@ -31,6 +31,9 @@ class RunConfig(Settings):
 
     recipe: Recipe
     model: ModelConfig
+    spare: int = 0
+    """Further codes that the autoencoder learns with and loses before the prior: the last of all codes are those whose errors
+    harm samples most, and what comes before them is learned the better for their being there."""
     pretrain: AutoencoderStage = PRETRAIN
     ordered: AutoencoderStage = ORDERED
     prior: PriorStage = PRIOR
@@ -39,6 +42,8 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.spare < 0 or (self.spare and not self.model.autoencoder.can_be_cut):
+            raise UserError(f"spare must be at least 0, and 0 where codes are places or blocks mix them, not {self.spare}")
         stages = [stage for stage in (self.pretrain, self.ordered, self.tune) if stage is not None]
         if not self.model.autoencoder.is_sound and any(stage.spectral for stage in stages):
             raise UserError("spectral is a weight for sounds, and this model makes pictures; set it to 0")
@@ -52,6 +57,12 @@ class RunConfig(Settings):
     @property
     def shape(self) -> Shape:
         return self.model.autoencoder.shape
+
+    @property
+    def learning(self) -> AutoencoderConfig:
+        """The autoencoder as it learns, with its spare codes."""
+        autoencoder = self.model.autoencoder
+        return replace(autoencoder, length=autoencoder.length + self.spare)
 
     @property
     def epochs(self) -> str:
@@ -325,9 +336,10 @@ def _smoke_prior(prior: PriorConfig, autoencoder: AutoencoderConfig) -> PriorCon
 
 
 def with_truncation(config: RunConfig, law: Truncation) -> RunConfig:
-    """The recipe with another law behind its first stage; `Full` gives the unordered baseline."""
+    """The recipe with another law behind its first stage; `Full` gives the unordered baseline, which has no code to spare."""
     tune = None if config.tune is None else replace(config.tune, truncation=law, drawn_truncation=None)
-    return replace(config, ordered=replace(config.ordered, truncation=law), tune=tune)
+    spare = 0 if isinstance(law, Full) else config.spare
+    return replace(config, ordered=replace(config.ordered, truncation=law), tune=tune, spare=spare)
 
 
 def with_layout(config: RunConfig, layout: Layout) -> RunConfig:
@@ -342,4 +354,4 @@ def with_layout(config: RunConfig, layout: Layout) -> RunConfig:
         raise UserError(f"--layout {layout} does not go with --recipe {config.recipe}, whose prior needs a map of places")
     autoencoder = replace(old, layout=layout, length=old.dim, dim=old.length)
     prior = replace(model.prior, length=autoencoder.length)
-    return replace(config, model=replace(model, autoencoder=autoencoder, prior=prior))
+    return replace(config, model=replace(model, autoencoder=autoencoder, prior=prior), spare=0)
