@@ -64,11 +64,6 @@ class AutoencoderConfig:
             )
 
     @property
-    def can_be_cut(self) -> bool:
-        """Whether the last codes can be taken away: each is a channel of its own, and nothing mixes them behind the encoder."""
-        return self.layout == "channel" and not (self.network == "image" and self.blocks)
-
-    @property
     def is_sound(self) -> bool:
         """Whether the data are waveforms rather than pictures."""
         return self.network in ("audio", "residual-audio")
@@ -120,11 +115,6 @@ class VQVAE(nn.Module):
     @property
     def codebook_size(self) -> int:
         return self.config.quantizer.codebook_size
-
-    def take(self, longer: VQVAE) -> None:
-        """Become the first codes of a longer one: they mean there what they mean here, to the encoder and to the decoder."""
-        theirs = longer.state_dict()
-        self.load_state_dict({name: theirs[name][tuple(map(slice, own.shape))] for name, own in self.state_dict().items()})
 
     def latents(self, x: Float[Tensor, "batch channel *place"]) -> Float[Tensor, "batch length dim"]:
         """e(x), before quantization."""

@@ -134,17 +134,14 @@ class DensityPlan:
         self.model = DensityModel(config.model).to(device)
         self.model.fit_space(train)
 
-    def held(self, stage: str) -> nn.Module:
-        return self.model
-
     def kept(self, stage: str) -> nn.Module:
         return self.model
 
-    def settle(self, stage: str) -> None:
-        return
-
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         return DensityTask(self.config.prior, self.model, self.train, self.validation, seed)
+
+    def finished(self) -> DensityModel:
+        return self.model.eval()
 
     def examined(self, stage: str) -> None:
         return

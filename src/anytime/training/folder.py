@@ -134,16 +134,12 @@ def shared_stages(other: Path, config: Settings) -> int:
 
 
 def _decides(config: dict[str, Any], stages: Sequence[str]) -> dict[str, Any]:
-    """What the outcome of these stages depends on; a VAE's model is its autoencoder.
-
-    Codes that are cut off before the prior are codes like others until then.
-    """
-    model, spare = config["model"], config.get("spare", 0)
-    if "prior" in stages:
-        model = {**model, "spare": spare}
-    else:
-        autoencoder = model.get("autoencoder", model)
-        model = {"autoencoder": {**autoencoder, "length": autoencoder["length"] + spare}}
+    """What the outcome of these stages depends on; a VAE's model is its autoencoder. Spare codes are codes until the end."""
+    parts, spare = config["model"], config.get("spare", 0)
+    if "autoencoder" in parts:
+        longer = {part: {**parts[part], "length": parts[part]["length"] + spare} for part in ("autoencoder", "prior")}
+        parts = parts | longer
+    model = parts if "prior" in stages else {"autoencoder": parts.get("autoencoder", parts)}
     return {**{key: config[key] for key in ("seed", "examples", "precision", "compile", *stages)}, "model": model}
 
 

@@ -1,6 +1,7 @@
 """What each position of the codes carries: Δ(i), its entropy, the prior's bits and temperature; an alarm where it is nothing.
 
-Measured where it is decided, at the end of the stages ordered, prior and tune, and written into the run's order.json.
+Measured where it is decided, at the end of the stages ordered, prior and tune, and of a model that is cut once more when it is;
+written into the run's order.json.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from anytime.training import temperature
 from anytime.training.samples import encoded
 
 FILE = "order.json"
+FINISHED = "finished"
+"""What a model that has lost its last codes says of the others, in place of a stage."""
 BATCH = 500
 EXAMPLES = 500  # of the validation part, behind the error of every length: two digits, a second on a GPU
 NO_GAIN = 0.01  # of the error that is left with all codes: a tail that lowers it by less brings nothing
@@ -146,16 +149,17 @@ def examine(
     Another decoder makes other errors of the same codes: behind `tune` they are measured again. Costs about as much as the
     validation of one epoch.
     """
-    if stage not in ("ordered", "prior", "tune"):
+    if stage not in ("ordered", "prior", "tune", FINISHED):
         return None
     model.eval()
     codes = encoded(model.autoencoder, x)
     if stage == "prior":
         return asdict(temperature.fit(model.prior, codes))
+    warmth = {} if stage != FINISHED or model.warmth is None else asdict(model.warmth)
     some = x[:EXAMPLES]
     errors = error_by_codes(model, some, range(model.length + 1))
     entropy = entropy_by_position(codes, model.codebook_size)
-    return {
+    return warmth | {
         "error_examples": len(some),
         "error": errors,
         "gain": gains(errors),

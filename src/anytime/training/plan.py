@@ -12,7 +12,6 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
 from anytime import randomness
-from anytime.autoencoders.vqvae import VQVAE
 from anytime.config import from_dict
 from anytime.data.loader import Loader, to_float, version, views
 from anytime.data.recordings import Recordings
@@ -20,12 +19,11 @@ from anytime.model import AnytimeModel, load
 from anytime.sampling.warmth import Warmth, write_warmth
 from anytime.training import distributed, judges, order, samples
 from anytime.training.adversarial import Change, Examples, TuneTask
+from anytime.training.cutting import shortened
 from anytime.training.recipes import RunConfig
 from anytime.training.stages import TuneStage
 from anytime.training.tasks import AutoencoderTask, PriorTask, Task
 
-AUTOENCODER = ("pretrain", "ordered")
-"""The stages in which codes get their meaning."""
 FIRST = 64
 """Examples whose latents a codebook may begin with."""
 Model = TypeVar("Model", bound=nn.Module)
@@ -38,17 +36,14 @@ class Plan(Protocol[Model]):
     stages: tuple[str, ...]
     model: Model
 
-    def held(self, stage: str) -> nn.Module:
-        """What a stage works with: all that its checkpoints must hold."""
-
     def kept(self, stage: str) -> nn.Module:
         """What is kept at the end of a stage that is not the last, for runs that begin alike."""
 
-    def settle(self, stage: str) -> None:
-        """Hand what a stage has made on to the next one."""
-
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         """The business of a stage."""
+
+    def finished(self) -> Model:
+        """The model as it is wanted, when all stages are done; what a stage needed alone is gone."""
 
     def examined(self, stage: str) -> dict[str, Any] | None:
         """What the end of a stage has made of the order of the codes; None where it decides nothing, or there are no codes."""
@@ -74,37 +69,25 @@ class CodesPlan:
         self.config, self.device = config, device
         self.train, self.validation = train, validation
         self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
-        longer = VQVAE(config.learning).to(device) if config.spare else None  # first: it begins as one that loses no codes
-        self.model = AnytimeModel(config.model).to(device)
-        self.learning = longer or self.model.autoencoder
-        if device.type == "cuda":  # convolutions are faster with it
-            self.model.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = AnytimeModel(config.learning).to(device)
         if config.model.autoencoder.quantizer.start == "latents":
             self._begin()
 
     @torch.no_grad()
     def _begin(self) -> None:
         """Put the codebook onto latents of a few examples, which are the same on every rank."""
-        autoencoder, seed = self.learning.eval(), randomness.derive(self.config.seed, "codebook")
+        autoencoder, seed = self.model.autoencoder.eval(), randomness.derive(self.config.seed, "codebook")
         x = Loader(self.train, FIRST, seed).batch_at(0).to(self.device)
         autoencoder.quantizer.begin(autoencoder.latents(to_float(x)), seed)
 
-    def held(self, stage: str) -> nn.Module:
-        return self.learning if self.config.spare and stage in AUTOENCODER else self.model
-
     def kept(self, stage: str) -> nn.Module:
-        return self.learning if stage in AUTOENCODER else self.model
-
-    def settle(self, stage: str) -> None:
-        """Behind the autoencoder's stages the model has its first codes; the spare ones are gone with the last of them."""
-        if self.config.spare and stage in AUTOENCODER:
-            self.model.autoencoder.take(self.learning)
+        return self.model if stage == "prior" else self.model.autoencoder
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder
-        if name in AUTOENCODER:
+        if name in ("pretrain", "ordered"):
             stage = config.pretrain if name == "pretrain" else config.ordered
-            return AutoencoderTask(name, stage, self.learning, self.train, self.validation, seed)
+            return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
         say(f"encoding {len(self.train):,} examples")
         validation = samples.encoded(autoencoder, self.validation)
         if name == "prior":
@@ -142,19 +125,25 @@ class CodesPlan:
             judge = judges.PictureJudge(stage.width, shape[0] + judges.TOLD * stage.told, shape[1], whole=stage.whole)
         return judge, partial(judges.moved_pictures, lighter=stage.lighter, cut_out=stage.cut_out)
 
+    def finished(self) -> AnytimeModel:
+        if self.model.warmth is None and distributed.is_main():  # the prior is from before an interruption, or another run's
+            self.examined("prior")
+        if self.config.spare:
+            self.model = shortened(self.model, self.config.model.autoencoder.length)
+        return self.model.eval()
+
     def examined(self, stage: str) -> dict[str, Any] | None:
+        if stage == order.FINISHED and not self.config.spare:  # it is what the stages have told of
+            return None
         found = order.examine(stage, self.model, self.validation)
         if stage == "prior":
             self.model.warmth = from_dict(Warmth, found)
         return found
 
     def picture(self, path: Path, stage: str) -> None:
-        self.settle(stage)
         samples.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
 
     def save(self, folder: Path) -> None:
-        if self.model.warmth is None:  # the prior is from before an interruption, or another run's
-            self.examined("prior")
         self.model.save(folder)
 
     def load(self, folder: Path) -> AnytimeModel:

@@ -16,6 +16,7 @@ from anytime.priors import PriorConfig
 from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
+from anytime.training.cutting import with_codes
 from anytime.training.settings import Scale, Settings, Shape
 from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage, TuneStage
 
@@ -32,8 +33,8 @@ class RunConfig(Settings):
     recipe: Recipe
     model: ModelConfig
     spare: int = 0
-    """Further codes that the autoencoder learns with and loses before the prior: the last of all codes are those whose errors
-    harm samples most, and what comes before them is learned the better for their being there."""
+    """Further codes that are learned like all others and cut off at the end: the prior's errors pile up along the codes, and
+    the last of them make samples worse."""
     pretrain: AutoencoderStage = PRETRAIN
     ordered: AutoencoderStage = ORDERED
     prior: PriorStage = PRIOR
@@ -42,8 +43,9 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.spare < 0 or (self.spare and not self.model.autoencoder.can_be_cut):
-            raise UserError(f"spare must be at least 0, and 0 where codes are places or blocks mix them, not {self.spare}")
+        if self.spare < 0:
+            raise UserError(f"spare must be at least 0, not {self.spare}")
+        _ = self.learning  # refused where the last codes cannot be cut off
         stages = [stage for stage in (self.pretrain, self.ordered, self.tune) if stage is not None]
         if not self.model.autoencoder.is_sound and any(stage.spectral for stage in stages):
             raise UserError("spectral is a weight for sounds, and this model makes pictures; set it to 0")
@@ -59,10 +61,9 @@ class RunConfig(Settings):
         return self.model.autoencoder.shape
 
     @property
-    def learning(self) -> AutoencoderConfig:
-        """The autoencoder as it learns, with its spare codes."""
-        autoencoder = self.model.autoencoder
-        return replace(autoencoder, length=autoencoder.length + self.spare)
+    def learning(self) -> ModelConfig:
+        """The model as it learns, with its spare codes."""
+        return with_codes(self.model, self.model.autoencoder.length + self.spare) if self.spare else self.model
 
     @property
     def epochs(self) -> str:
@@ -217,7 +218,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
 
     The prior is smaller than the paper's, and samples come faster: MNIST's and CIFAR-10's models fit into the package together.
     Small coloured pictures have 28 codes of the paper's 70, the first of 40 that are learned: with more of them reconstructions
-    got better, but samples worse. Their prior sees them moved by a pixel, which is nearly as good as new ones (docs/log.md).
+    get better, but samples worse. Their prior sees them moved by a pixel, which is nearly as good as new ones (docs/log.md).
     """
     base = paper(name, shape)
     old, coloured = base.model.autoencoder, shape[0] > 1
@@ -250,7 +251,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         prior=PriorStage(batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, **seen),
         tune=TuneStage(
             epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
-            drawn_truncation=Mixture(full=0.5), told=coloured, average=0.999, views=versions, width=96 if coloured else 64,
+            drawn_truncation=Mixture(full=0.5), told=coloured, whole=small, average=0.999, views=versions, width=96 if coloured else 64,
         ),
     )  # fmt: skip
 

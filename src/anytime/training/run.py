@@ -114,13 +114,14 @@ class Run(Generic[Model]):
         first = 0 if start is None else stages.index(start.position.stage)
         self.done = 0 if start is None else start.position.total_steps - start.position.step
         if start is not None:
-            self.plan.held(start.position.stage).load_state_dict(start.model)
+            model.load_state_dict(start.model)
         if self.main:
             self.metrics = Metrics(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
         for index in range(first, len(stages)):
             self._stage(index, start if index == first else None)
-        model.eval()
+        model = self.plan.finished()
         if self.main:
+            self._examine(order.FINISHED)
             self.plan.save(self.paths.model)
         return model
 
@@ -135,7 +136,6 @@ class Run(Generic[Model]):
         stages = self.plan.stages[:-1][: shared_stages(other, self.config)]
         results = [storage.read_tensors(Paths(other).after(stage))[0] for stage in stages]
         self.plan.kept(stages[-1]).load_state_dict(results[-1])
-        self.plan.settle(stages[-1])
         lines = [line for line in log.read(Paths(other).metrics) if line["stage"] in stages]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
@@ -144,9 +144,8 @@ class Run(Generic[Model]):
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.after(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
-        following = self.plan.stages[len(stages)]
-        position = checkpoints.Position(following, 0, done, len(content), None)
-        return checkpoints.Checkpoint(position, self.plan.held(following).state_dict(), {}, {}, torch.zeros(0))
+        position = checkpoints.Position(self.plan.stages[len(stages)], 0, done, len(content), None)
+        return checkpoints.Checkpoint(position, self.plan.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
         stages = self.plan.stages
@@ -167,7 +166,6 @@ class Run(Generic[Model]):
         )
         run_stage(task, state, self.compute, hooks, seed)
         self.done += steps
-        self.plan.settle(task.name)
         if self.main:
             self._examine(task.name)
         if self.main and index + 1 < len(stages):
@@ -193,7 +191,7 @@ class Run(Generic[Model]):
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        model, parts = self.plan.held(stage).state_dict(), (state.best, state.optimizer, state.running, state.others)
+        model, parts = self.plan.model.state_dict(), (state.best, state.optimizer, state.running, state.others)
         checkpoints.write(self.paths.checkpoints, checkpoints.Checkpoint(position, model, *parts))
         self.last_checkpoint = time.monotonic()
 

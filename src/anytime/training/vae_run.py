@@ -154,18 +154,15 @@ class VAEPlan:
         self.config, self.train, self.validation, self.device = config, train, validation, device
         self.model = VAE(config.model).to(device)
 
-    def held(self, stage: str) -> nn.Module:
-        return self.model
-
     def kept(self, stage: str) -> nn.Module:
         return self.model
-
-    def settle(self, stage: str) -> None:
-        return
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         stage = (self.config.pretrain, self.config.ordered)[index]
         return VAETask(self.stages[index], stage, self.model, self.train, self.validation, seed)
+
+    def finished(self) -> VAE:
+        return self.model.eval()
 
     def examined(self, stage: str) -> None:
         return

@@ -43,7 +43,8 @@ def with_prior(config: RunConfig, kind: PriorKind) -> RunConfig:
         case "pixelcnn":
             prior = PixelCNNConfig(length=length, codebook_size=codebook_size, side=square_side(length))
             stage = replace(PIXELCNN, epochs=epochs)
-    return replace(config, model=replace(config.model, prior=prior), prior=stage)
+    spare = 0 if kind == "pixelcnn" else config.spare  # a square of more codes has another side
+    return replace(config, model=replace(config.model, prior=prior), prior=stage, spare=spare)
 
 
 def with_length(config: RunConfig, length: int) -> RunConfig:

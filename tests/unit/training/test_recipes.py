@@ -153,7 +153,7 @@ def test_best_is_within_the_papers_code_budget_and_ends_with_a_tuned_decoder(sha
     assert ours.length == best.model.prior.length == length <= theirs.length
     assert ours.quantizer.codebook_size == theirs.quantizer.codebook_size
     assert best.tune is not None and best.tune.drawn > 0
-    assert best.learning.length == {28: 40}.get(length, length) <= theirs.length
+    assert best.learning.autoencoder.length == {28: 40}.get(length, length) <= theirs.length
     assert best.prior.views == {16: 1, 28: 18, 100: 2}[length], "digits are not mirrored, and large pictures are not moved"
 
 
