@@ -1,6 +1,7 @@
 """A run made small enough for the package, with its card.
 
 python -m anytime.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
+python -m anytime.bundle runs/mnist-best mnist --codes 8        without the codes behind the eighth
 anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
 python -m anytime.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
 python -m anytime.evaluation.card src/anytime/models/mnist FILE     adds those at another temperature
@@ -28,6 +29,7 @@ from anytime.packing import KIND, Format, packed, unpacked
 from anytime.sampling import table, warmth
 from anytime.shelf import CONFIG, WEIGHTS
 from anytime.training import log
+from anytime.training.cutting import shortened
 from anytime.training.folder import Paths, read_config
 from anytime.training.order import read_order
 
@@ -61,10 +63,14 @@ def bundle(
     name: str,
     formats: Formats | None = None,
     *,
+    codes: int | None = None,
     evaluation: Path | None = None,
     out: Path | None = None,
 ) -> Bundle:
-    """Write a run's model, packed, with its card into `out / name`, by default where `anytime.load(name)` looks."""
+    """Write a run's model, packed, with its card into `out / name`, by default where `anytime.load(name)` looks.
+
+    With `codes`, without those behind the first so many.
+    """
     formats = formats or Formats()
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise UserError(f"{name!r} is no name for a model; use small letters, digits and hyphens, such as mnist")
@@ -76,6 +82,8 @@ def bundle(
             f"--evaluation {evaluation} cannot be of {run}, which makes sound: "
             "the page tells of evaluated pictures only; leave it out"
         )
+    if codes is not None:
+        model = shortened(model, model.code_count(codes))
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))
     folder = (out or shelf.FOLDER) / name
@@ -83,6 +91,7 @@ def bundle(
     _write(folder, model, tensors, found)
     contents = card.Contents(
         hash=found,
+        codes=model.length,
         bytes=(folder / WEIGHTS).stat().st_size,
         formats=f"prior in {formats.prior}, autoencoder in {formats.autoencoder}",
         parameters={part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")},
@@ -121,6 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m anytime.bundle", description="a run made small enough for the package")
     parser.add_argument("run", type=Path, help="a finished run's folder")
     parser.add_argument("name", help="what anytime.load will know it by")
+    parser.add_argument("--codes", type=int, metavar="N", help="how many of its codes to keep; by default all")
     parser.add_argument("--prior", choices=get_args(Format), default="int8", help="format of its matrices")
     parser.add_argument("--autoencoder", choices=get_args(Format), default="bf16", help="format of its kernels")
     parser.add_argument("--evaluation", type=Path, metavar="FILE", help="evaluation.json of the bundle, for its card")
@@ -128,7 +138,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         formats = Formats(prior=arguments.prior, autoencoder=arguments.autoencoder)
-        made = bundle(arguments.run, arguments.name, formats, evaluation=arguments.evaluation, out=arguments.out)
+        told = {"codes": arguments.codes, "evaluation": arguments.evaluation, "out": arguments.out}
+        made = bundle(arguments.run, arguments.name, formats, **told)
     except UserError as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 2

@@ -89,6 +89,23 @@ def test_formats(desk: Path, tmp_path: Path) -> None:
     assert not shelf.FOLDER.exists()
 
 
+def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
+    """Every format is that of the whole one's, so that they draw and decode alike."""
+    exact = Formats(prior="fp32", autoencoder="fp32")
+    made = bundle(Path("run"), "first", exact, codes=5, out=tmp_path)
+    first, whole = load(made.folder), load("run")
+    assert first.length == 5
+    sample = first.sample(6, seed=1)
+    assert torch.equal(sample.codes, whole.sample(6, seed=1, codes=5).codes)
+    torch.testing.assert_close(sample.data, whole.sample(6, seed=1, codes=5).data, atol=1e-5, rtol=1e-5)
+    assert first.warmth is not None and whole.warmth is not None
+    assert first.warmth.temperature == whole.warmth.temperature[:5]
+    page = (made.folder / card.FILE).read_text()
+    assert "| codes | 5 of 126, the most important first; 16 were learned, the last 11 are cut off |" in page
+    assert "from 1 to 5 gives" in page
+    assert "cut off" not in (bundle(Path("run"), "whole", out=tmp_path).folder / card.FILE).read_text()
+
+
 def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     made = bundle(Path("run"), "little")
     page = (made.folder / card.FILE).read_text()
@@ -158,6 +175,8 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     assert "no run's folder" in refused("run/model", "little")
     assert "no run's folder" in refused("nowhere", "little")
     assert "'Little One' is no name for a model" in refused("run", "Little One")
+    for codes in ("0", "17"):
+        assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "little", "--codes", codes)
     assert here("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence

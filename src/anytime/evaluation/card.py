@@ -49,6 +49,7 @@ class Contents:
     """What is in the bundle."""
 
     hash: str
+    codes: int
     bytes: int
     """Of the weights' file."""
     formats: str
@@ -58,7 +59,7 @@ class Contents:
 def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str, Any] | None) -> str:
     """The whole file; `evaluation` is an evaluation.json of this very model."""
     config, start = origin.config, origin.start
-    autoencoder, length = config.model.autoencoder, config.model.autoencoder.length
+    autoencoder, length = config.model.autoencoder, contents.codes
     kind, size = ("sound", _seconds(autoencoder)) if autoencoder.is_sound else ("picture", _times(autoencoder.shape))
     minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in origin.seconds.items())
     made = {
@@ -72,7 +73,7 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
         "versions": f"anytime {start['anytime']}, torch {start['torch']}, commit {start['commit']}, {start['date']}",
     }
     inside = {
-        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first",
+        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first{_more(config, length)}",
         f"{kind}s": size,
         "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
         "prior": f"{contents.parameters['prior']:,} weights; {config.model.prior.summary}",
@@ -95,6 +96,12 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
         f"{OWN_LICENCE} {data_licence(config.model.name)}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _more(config: RunConfig, codes: int) -> str:
+    """What is to be said of codes that were learned and are not there."""
+    learned = config.learning.autoencoder.length
+    return f"; {learned} were learned, the last {learned - codes} are cut off" if codes < learned else ""
 
 
 def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:

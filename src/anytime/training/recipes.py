@@ -250,8 +250,8 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         spare=spare,
         prior=PriorStage(batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, **seen),
         tune=TuneStage(
-            epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
-            drawn_truncation=Mixture(full=0.5), told=coloured, whole=small, average=0.999, views=versions, width=96 if coloured else 64,
+            epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64, drawn_truncation=Mixture(full=0.5),
+            told=coloured, whole=small, average=0.999, views=versions, width=96 if coloured else 64,
         ),
     )  # fmt: skip
 
