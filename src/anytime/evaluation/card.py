@@ -63,7 +63,7 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
     kind, size = ("sound", _seconds(autoencoder)) if autoencoder.is_sound else ("picture", _times(autoencoder.shape))
     minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in origin.seconds.items())
     made = {
-        "data": f"{config.model.name}: {start['data']}",
+        "data": start["data"] if start["data"].startswith(config.model.name) else f"{config.model.name}: {start['data']}",
         "examples": f"{start['examples']:,}",
         "recipe": f"{config.recipe}, scale {config.scale}, seed {config.seed}, {config.precision}",
         "epochs": config.epochs,
