@@ -1,6 +1,7 @@
-"""Which temperature to sample at, by pictures that no reported number is made of.
+"""Which temperature to sample at, and behind which code to stop, by pictures that no reported number is made of.
 
 python -m anytime.evaluation.temperatures MODEL --data DIR --inception FILE
+python -m anytime.evaluation.temperatures MODEL --data DIR --inception FILE --grid 1 --codes 16 24 28 32 40
 
 `anytime evaluate` compares samples with the training pictures; here other samples are compared with the validation pictures,
 at every length. Chosen is the temperature of the least distance, averaged over the lengths.
@@ -39,14 +40,16 @@ def measured(
     temperatures: Sequence[float] = GRID,
     samples: int = SAMPLES,
     cache: Path | None = None,
+    codes: Sequence[int] | None = None,
 ) -> list[Row]:
-    """Samples at every temperature and length against the validation pictures."""
+    """Samples at every temperature and length against the validation pictures; lengths are those of `evaluate`, or `codes`."""
     check_shape(model, dataset)
+    shares = FRACTIONS if codes is None else [model.code_count(count) / model.length for count in codes]
     real, seed = reference(dataset.validation, network, cache), derive(0, "temperatures")
     return [
         row
         for temperature in temperatures
-        for row in sample_rows(model, FRACTIONS, samples, real, network, seed=seed, temperature=temperature)
+        for row in sample_rows(model, shares, samples, real, network, seed=seed, temperature=temperature)
     ]
 
 
@@ -65,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="a local copy of the set that the model was trained on")
     parser.add_argument("--inception", type=Path, help="the FID network's file")
     parser.add_argument("--grid", type=float, nargs="+", default=GRID, metavar="T")
+    parser.add_argument("--codes", type=int, nargs="+", metavar="N", help="lengths; by default five shares of all codes")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at every temperature")
     parser.add_argument("--smoke", action="store_true", help="a random network in place of Inception: nothing is chosen by it")
     parser.add_argument("--device", help="cpu or cuda")
@@ -76,9 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = load(arguments.model, device)
         if model.is_sound:
             raise UserError(f"temperatures are chosen by pictures, and {arguments.model} makes sound")
+        for count in arguments.codes or ():
+            model.code_count(count)  # says what is wrong with it, before the data are read
         dataset = data.load(model.config.name, data=arguments.data)
         network = network_for(arguments.inception, arguments.smoke, device)
-        rows = measured(model, dataset, network, arguments.grid, arguments.samples)
+        rows = measured(model, dataset, network, arguments.grid, arguments.samples, codes=arguments.codes)
     except UserError as error:
         print(f"temperatures: {error}", file=sys.stderr)
         return 2
@@ -89,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     given = sys.argv[1:] if argv is None else argv
     facts |= {"model": model.hash, "command": portable(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given]))}
-    choice = {"chosen": chosen(rows, network.distance), "by": f"least mean {network.distance} over {len(FRACTIONS)} lengths"}
+    lengths = len(rows) // len(arguments.grid)
+    choice = {"chosen": chosen(rows, network.distance), "by": f"least mean {network.distance} over {lengths} lengths"}
     print(json.dumps({**facts, **choice, "rows": rows, "environment": environment(device)}, indent=1))
     return 0
 

@@ -26,6 +26,9 @@ def test_other_samples_are_compared_with_the_validation_pictures(tiny: AnytimeMo
     assert {row["reference"] for row in rows} == {len(dataset.validation)} != {len(dataset.published_train)}
     assert {row["seed"] for row in rows} != {0}, "the seed of the reported samples"
     assert rows[0] != {**rows[5], "temperature": 0.7}
+    few = measured(tiny, dataset, network, (1.0,), 50, tmp_path, codes=(1, 3, 8))
+    assert [row["codes"] for row in few] == [1, 3, 8]
+    assert few[1] == {**rows[6], "fraction": 3 / 8} and few[2] == rows[9], "the same samples, at other lengths"
 
 
 def test_it_prints_what_it_chose_and_why(
@@ -39,6 +42,7 @@ def test_it_prints_what_it_chose_and_why(
     found = json.loads(capsys.readouterr().out)
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
     assert found["command"].startswith("python -m anytime.evaluation.temperatures PATH --smoke --grid 0.5 1 --samples 40")
+    assert found["by"].endswith("over 5 lengths")
     assert len(found["rows"]) == 10 and "hardware" in found["environment"] and found["model"] == tiny.hash
 
 
@@ -48,6 +52,7 @@ def test_it_prints_what_it_chose_and_why(
         (["nothing-here"], "nothing-here"),
         (["mnist", "--grid", "0"], "--temperature must be above 0"),
         (["mnist", "--samples", "1"], "--samples must be at least 2"),
+        (["mnist", "--codes", "4", "17"], "--codes must be between 1 and 16, the model's length, not 17"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
