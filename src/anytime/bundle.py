@@ -1,7 +1,7 @@
 """A run made small enough for the package, with its card.
 
 python -m anytime.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
-python -m anytime.bundle runs/mnist-best mnist --codes 8        without the codes behind the eighth
+python -m anytime.bundle runs/mnist-best mnist --codes 8 --temperature 0.9    without the codes behind the eighth, drawn at 0.9
 anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
 python -m anytime.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
 python -m anytime.evaluation.card src/anytime/models/mnist FILE     adds those at another temperature
@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -64,12 +64,13 @@ def bundle(
     formats: Formats | None = None,
     *,
     codes: int | None = None,
+    temperature: float | None = None,
     evaluation: Path | None = None,
     out: Path | None = None,
 ) -> Bundle:
     """Write a run's model, packed, with its card into `out / name`, by default where `anytime.load(name)` looks.
 
-    With `codes`, without those behind the first so many.
+    With `codes`, without those behind the first so many; with a `temperature`, drawn at this one where nothing else is said.
     """
     formats = formats or Formats()
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
@@ -84,6 +85,8 @@ def bundle(
         )
     if codes is not None:
         model = shortened(model, model.code_count(codes))
+    if temperature is not None:
+        model.config = replace(model.config, temperature=temperature)
     tensors = packed(model.state_dict(), formats.choose)
     found = storage.digest(unpacked(tensors))
     folder = (out or shelf.FOLDER) / name
@@ -92,6 +95,7 @@ def bundle(
     contents = card.Contents(
         hash=found,
         codes=model.length,
+        temperature=model.config.temperature,
         bytes=(folder / WEIGHTS).stat().st_size,
         formats=f"prior in {formats.prior}, autoencoder in {formats.autoencoder}",
         parameters={part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")},
@@ -131,6 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="a finished run's folder")
     parser.add_argument("name", help="what anytime.load will know it by")
     parser.add_argument("--codes", type=int, metavar="N", help="how many of its codes to keep; by default all")
+    parser.add_argument("--temperature", type=float, metavar="T", help="to draw at where nothing else is said")
     parser.add_argument("--prior", choices=get_args(Format), default="int8", help="format of its matrices")
     parser.add_argument("--autoencoder", choices=get_args(Format), default="bf16", help="format of its kernels")
     parser.add_argument("--evaluation", type=Path, metavar="FILE", help="evaluation.json of the bundle, for its card")
@@ -138,7 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         formats = Formats(prior=arguments.prior, autoencoder=arguments.autoencoder)
-        told = {"codes": arguments.codes, "evaluation": arguments.evaluation, "out": arguments.out}
+        told = {
+            "codes": arguments.codes,
+            "temperature": arguments.temperature,
+            "evaluation": arguments.evaluation,
+            "out": arguments.out,
+        }
         made = bundle(arguments.run, arguments.name, formats, **told)
     except UserError as error:
         print(f"bundle: {error}", file=sys.stderr)

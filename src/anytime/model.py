@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from anytime import packing, priors, storage
+from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.device import pick_device
@@ -32,7 +33,7 @@ from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Progress, Session, read_session
 from anytime.sampling.table import FILE as TABLE
 from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
-from anytime.sampling.warmth import Warmth, meant, read_warmth, write_warmth
+from anytime.sampling.warmth import Temperature, Warmth, meant, read_warmth, write_warmth
 from anytime.shelf import CONFIG, WEIGHTS, locate
 
 BLOCK = EagerEngine.block
@@ -45,12 +46,13 @@ DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a thi
 class ModelConfig:
     """All that is needed to build the networks."""
 
-    name: str
-    """The data set it models."""
+    name: str  # of the data set it models
     autoencoder: AutoencoderConfig
     prior: priors.PriorConfig = field(metadata={"kind": "transformer"})  # what files mean that were written before the choice
+    temperature: float = 1.0  # that samples are drawn at where nothing else is said
 
     def __post_init__(self) -> None:
+        Settings(temperature=self.temperature)  # says what is wrong with it
         theirs = (self.prior.length, self.prior.codebook_size)
         if theirs != (ours := (self.autoencoder.length, self.autoencoder.quantizer.codebook_size)):
             raise UserError(f"prior models {theirs[0]} codes of {theirs[1]}, the autoencoder makes {ours[0]} of {ours[1]}")
@@ -143,9 +145,9 @@ class AnytimeModel(nn.Module):
         self._check_owner(self.table.model, "the quality table")
         return self.table
 
-    def settings(self, temperature: float | str = 1.0, top_k: int | None = None, top_p: float | None = None) -> Settings:
-        """How codes are to be drawn; "fitted" stands for the model's own temperatures."""
-        return Settings(temperature=meant(temperature, self.warmth), top_k=top_k, top_p=top_p)
+    def settings(self, temperature: Temperature = None, top_k: int | None = None, top_p: float | None = None) -> Settings:
+        """How codes are to be drawn, in numbers."""
+        return Settings(temperature=meant(temperature, self.config.temperature, self.warmth), top_k=top_k, top_p=top_p)
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
@@ -173,7 +175,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float | str = 1.0,
+        temperature: Temperature = None,
         top_k: int | None = None,
         top_p: float | None = None,
         progress: Progress | None = None,
@@ -182,8 +184,8 @@ class AnytimeModel(nn.Module):
 
         `quality` is the fewest codes of that quality by the model's own table, `fraction` a share of them; `code_count` tells.
         Budgets combine: whichever is spent first ends the drawing, and at least one code is always drawn. A row's codes depend
-        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget. `temperature="fitted"`
-        draws every position at a temperature of its own, which training has fitted.
+        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget. `temperature` is a number,
+        by default the model's usual one, or "fitted": for every position one of its own, which training has fitted.
         """
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
@@ -197,7 +199,7 @@ class AnytimeModel(nn.Module):
         *,
         seed: int = 0,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float | str = 1.0,
+        temperature: Temperature = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Session:
@@ -217,7 +219,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: float | str = 1.0,
+        temperature: Temperature = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Iterator[Sample]:
@@ -390,8 +392,6 @@ def load(
 
 def _tiny() -> ModelConfig:
     """The smallest useful model, for examples and tests."""
-    from anytime.autoencoders.quantizer import QuantizerConfig
-
     autoencoder = AutoencoderConfig(
         shape=(1, 28, 28), length=8, dim=49, quantizer=QuantizerConfig(codebook_size=16),
         widths=(4, 8), kernels=(4, 4, 3), strides=(2, 2, 1),

@@ -106,6 +106,21 @@ def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
     assert "cut off" not in (bundle(Path("run"), "whole", out=tmp_path).folder / card.FILE).read_text()
 
 
+def test_a_bundle_that_is_drawn_at_a_temperature_of_its_own(desk: Path, tmp_path: Path, here: Here) -> None:
+    made = bundle(Path("run"), "cool", temperature=0.7, out=tmp_path)
+    model = load(made.folder)
+    assert torch.equal(model.sample(3).codes, model.sample(3, temperature=0.7).codes)
+    assert here("evaluate", made.folder, *SMOKE, "--temperature", 1.0, "--out", "figures").status == 0
+    assert not (made.folder / "quality.json").exists(), "--quality goes by the model's temperature"
+    assert here("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
+    assert load(made.folder).code_count(quality=0.5) >= 1
+    again = bundle(Path("run"), "cool", temperature=0.7, evaluation=Path("figures/evaluation.json"), out=tmp_path)
+    page = (again.folder / card.FILE).read_text()
+    assert "| temperature | 0.7 where nothing else is said |" in page
+    assert "40 samples at temperature 0.7 (seed 0)" in page
+    assert json.loads(here("info", made.folder, "--json").out.splitlines()[-1])["drawn_at"] == 0.7
+
+
 def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     made = bundle(Path("run"), "little")
     page = (made.folder / card.FILE).read_text()
@@ -177,6 +192,7 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     assert "'Little One' is no name for a model" in refused("run", "Little One")
     for codes in ("0", "17"):
         assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "little", "--codes", codes)
+    assert "--temperature must be above 0" in refused("run", "little", "--temperature", "0")
     assert here("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence

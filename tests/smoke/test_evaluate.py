@@ -80,7 +80,7 @@ def test_at_fitted_temperatures(run: Path, here: Here, tmp_path: Path) -> None:
     assert warmth is not None
     assert found.environment["temperatures"] == list(warmth.temperature)
     assert "40 samples (seed 0, fitted temperatures) against" in outcome.out
-    assert not (run / "model" / "quality.json").exists(), "--quality goes by temperature 1"
+    assert not (run / "model" / "quality.json").exists(), "--quality goes by the model's temperature"
     assert here("sample", run, "-n", 2, "--temperature", "fitted", "--codes", 5, "--out", tmp_path / "x.npz").status == 0
     assert here("sample", run, "--refine", tmp_path / "x.npz", "--out", tmp_path / "y.npz").status == 0
     with np.load(tmp_path / "y.npz") as file:

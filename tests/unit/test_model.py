@@ -15,6 +15,7 @@ import anytime
 from anytime import storage
 from anytime.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
+from anytime.sampling.budget import Budget
 from anytime.sampling.table import Length, QualityTable
 from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import Warmth
@@ -166,6 +167,29 @@ def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeMod
     assert torch.equal(warmed.refine(replace(draft, session=None)).codes, full.codes), "it goes on alike whatever comes"
     short = replace(draft, session=None, settings=replace(draft.settings, temperature=(1.0, 1.0)))
     assert "temperatures for 2 positions, not for 8" in refused(warmed.refine, short)
+
+
+def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
+    """It is drawn at where nothing else is said, and travels with the model."""
+    model = AnytimeModel(replace(tiny.config, temperature=0.5))
+    model.load_state_dict(tiny.state_dict())
+    cool, warm = tiny.sample(9, temperature=0.5), tiny.sample(9)
+    assert not torch.equal(cool.codes, warm.codes)
+    assert (warm.settings.temperature, model.sample(9).settings.temperature) == (1.0, 0.5)
+    for drawn in (
+        model.sample(9),
+        model.session(9).run(Budget(codes=8)),
+        list(model.stream(9))[-1],
+        load(model.save(tmp_path / "cool")).sample(9),
+    ):
+        assert torch.equal(drawn.codes, cool.codes)
+    assert torch.equal(model.sample(9, temperature=1.0).codes, warm.codes)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan")])
+def test_no_model_is_drawn_at_such_a_temperature(tiny: AnytimeModel, temperature: float) -> None:
+    with pytest.raises(UserError, match="--temperature must be above 0 and at most 100"):
+        replace(tiny.config, temperature=temperature)
 
 
 def test_a_model_without_temperatures(tiny: AnytimeModel, saved: Path, refused: Refused) -> None:

@@ -36,8 +36,9 @@ class Arguments(Common):
     """Samples behind FID at every length, by default 50000, of sounds 5000; fewer read higher."""
     fractions: Annotated[str | None, tyro.conf.arg(metavar="F,F,…")] = None
     """Shares of the codes to decode from, each above 0 and at most 1; by default 0.2 to 1, of sounds 1/16, 1/4, 1/2 and 1."""
-    temperature: Annotated[float | str, tyro.conf.arg(metavar="T")] = 1.0
-    """Of the samples: below 1 safer, above 1 more varied; or fitted: each position's own, as training has fitted it."""
+    temperature: Annotated[float | str | None, tyro.conf.arg(metavar="T")] = None
+    """Of the samples: below 1 safer, above 1 more varied; or fitted: each position's own, as training has fitted it. By default
+    the model's."""
     inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """The FID network's file; by default from the cache, or downloaded once."""
     dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
@@ -72,6 +73,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if (folder / NUMBERS).exists():
         read(folder / NUMBERS)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
+    if arguments.temperature is None:
+        arguments = replace(arguments, temperature=model.config.temperature)
     warm = model.settings(arguments.temperature).temperature  # a model without its own is refused before hours of work
     for flag, given in (("--inception", arguments.inception is not None), ("--classifier", arguments.classifier)):
         if model.is_sound and given:
@@ -96,7 +99,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     write_whole(folder / "report.html", report(title, view, _made(results)).encode())
     shutil.rmtree(folder / "progress", ignore_errors=True)
     _print(view)
-    kept = None if model.is_sound else _kept(arguments, quality_table(rows, facts, arguments.scale))
+    kept = None if model.is_sound else _kept(arguments, model.config.temperature, quality_table(rows, facts, arguments.scale))
     print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
     paths = {"evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "quality": kept and str(kept)}
     return {"out": str(folder), **paths, "rows": rows}
@@ -109,15 +112,15 @@ def _place(model: str) -> Path:
     return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
 
 
-def _kept(arguments: Arguments, table: QualityTable) -> Path | None:
+def _kept(arguments: Arguments, usual: float, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
     from anytime.sampling.table import read_table, write_table
     from anytime.shelf import find, locate
 
     model = arguments.model
     folder = locate(model)
-    if arguments.temperature != 1:
-        print("--quality goes by samples at temperature 1: these make no table")
+    if arguments.temperature != usual:
+        print(f"--quality goes by samples at the model's temperature, {usual:g}: these make no table")
         return None
     if folder == find(model):
         print(f"{model} keeps the table that it came with")
@@ -187,7 +190,9 @@ def _settings(arguments: Arguments, sound: bool) -> Settings:
         raise UserError(
             f"--fractions {arguments.fractions!r} must be numbers with commas between, such as 0.25,0.5,1"
         ) from None
-    settings = Settings(fractions=fractions, seed=arguments.seed, temperature=arguments.temperature)
+    settings = Settings(fractions=fractions, seed=arguments.seed)
+    if arguments.temperature is not None:
+        settings = replace(settings, temperature=arguments.temperature)
     if sound:
         settings = replace(settings, samples=sounds.SAMPLES)
     if arguments.scale == "smoke":

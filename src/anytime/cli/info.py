@@ -41,6 +41,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
             "prior": sum(p.numel() for p in model.prior.parameters()),
         },
         "prior": prior.summary,
+        "drawn_at": model.config.temperature,
         "hash": model.hash,
     }
     if arguments.check:

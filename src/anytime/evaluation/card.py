@@ -50,6 +50,7 @@ class Contents:
 
     hash: str
     codes: int
+    temperature: float
     bytes: int
     """Of the weights' file."""
     formats: str
@@ -74,6 +75,7 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
     }
     inside = {
         "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first{_more(config, length)}",
+        **_usual(contents.temperature),
         f"{kind}s": size,
         "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
         "prior": f"{contents.parameters['prior']:,} weights; {config.model.prior.summary}",
@@ -102,6 +104,11 @@ def _more(config: RunConfig, codes: int) -> str:
     """What is to be said of codes that were learned and are not there."""
     learned = config.learning.autoencoder.length
     return f"; {learned} were learned, the last {learned - codes} are cut off" if codes < learned else ""
+
+
+def _usual(temperature: float) -> dict[str, str]:
+    """What is to be said of a temperature that is not everyone's."""
+    return {} if temperature == 1 else {"temperature": f"{temperature:g} where nothing else is said"}
 
 
 def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from anytime.errors import UserError
 
 FILE = "temperatures.json"
 FITTED = "fitted"
-"""What --temperature is told for a model's own."""
+"""What --temperature is told for a model's own, position by position."""
+Temperature = float | str | None
+"""As it is asked for: a number, `FITTED`, or nothing said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +45,13 @@ class Warmth:
         return f"fitted temperatures lie between {least} and {most} and {worth}"
 
 
-def meant(temperature: float | str, warmth: Warmth | None) -> float | tuple[float, ...]:
-    """What is asked for as numbers: "fitted" stands for the model's own temperatures, and a model without any is refused."""
+def meant(temperature: Temperature, usual: float, warmth: Warmth | None) -> float | tuple[float, ...]:
+    """What is asked for as numbers: nothing is the model's `usual` one, "fitted" one of its own for every position.
+
+    A model without any is refused.
+    """
+    if temperature is None:
+        return usual
     if not isinstance(temperature, str):
         return temperature
     if temperature != FITTED:

@@ -106,7 +106,8 @@ class CodesPlan:
         if not stage.drawn:
             return None
         say(f"drawing {stage.bank:,} samples")
-        return self.model.sample(stage.bank, seed=randomness.derive(seed, "bank")).codes.to(self.device, torch.int32)
+        drawn = self.model.sample(stage.bank, seed=randomness.derive(seed, "bank"), temperature=stage.drawn_temperature)
+        return drawn.codes.to(self.device, torch.int32)
 
     def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
         """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""

@@ -83,6 +83,8 @@ class TuneStage:
     """How many samples are drawn for it, once."""
     drawn_truncation: Truncation | None = None
     """The law of `keep` of these samples; None is that of the examples."""
+    drawn_temperature: float = 1.0
+    """That they are drawn at."""
     told: bool = False
     """Whether the judge of pictures is told what they are made of: the share of the codes, and whether the prior drew them. To
     one that is not told, samples of one kind make up for what another lacks: long ones become sharper than anything real."""
@@ -113,6 +115,8 @@ class TuneStage:
             raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
         if not self.lead > 0:
             raise UserError(f"tune stage: lead must be above 0, not {self.lead}")
+        if not 0 < self.drawn_temperature <= 100:
+            raise UserError(f"tune stage: drawn_temperature must be above 0 and at most 100, not {self.drawn_temperature}")
         check_average(self.average)
 
 

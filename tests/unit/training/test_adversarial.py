@@ -340,6 +340,7 @@ def test_what_is_padded_is_silent_to_the_judge(sounds: tuple[VQVAE, Tensor]) -> 
         {"bank": 0},
         {"average": 1.0},
         {"lead": 0.0},
+        {"drawn_temperature": 0.0},
     ],
 )
 def test_a_stage_that_cannot_be_is_refused(change: dict[str, float]) -> None:

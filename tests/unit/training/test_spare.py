@@ -21,6 +21,7 @@ from anytime.training.folder import Paths, shared_stages
 from anytime.training.log import Silent, read
 from anytime.training.order import error_by_codes, read_order
 from anytime.training.pause import Pause, Paused
+from anytime.training.plan import CodesPlan
 from anytime.training.recipes import Recipe, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.training.run import train, used
 from anytime.training.variants import PriorKind, with_length, with_prior
@@ -43,6 +44,21 @@ def cut(dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("spare") / "cut"
     train(config(), dataset, folder, CPU, Silent(), "")
     return folder
+
+
+def test_samples_for_the_decoder_are_drawn_at_their_own_temperature(dataset: data.Dataset) -> None:
+    """Not at the model's, which says how the finished model is drawn from."""
+    plan = config()
+    assert plan.tune is not None
+    banks = []
+    for usual, drawn in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.5)):
+        torch.manual_seed(0)
+        changed = replace(plan, model=replace(plan.model, temperature=usual), tune=replace(plan.tune, drawn_temperature=drawn))
+        seen = used(dataset, changed)
+        banks.append(CodesPlan(changed, seen.train, seen.validation, CPU)._bank(0, lambda text: None))
+    first, second, third = banks
+    assert first is not None and second is not None and third is not None
+    assert torch.equal(first, second) and not torch.equal(first, third)
 
 
 @pytest.mark.parametrize(
