@@ -16,11 +16,12 @@ from anytime.data.loader import to_uint8
 from anytime.errors import UserError
 from anytime.evaluation.classifier import ClassifierConfig
 from anytime.evaluation.features import FeatureNetwork
-from anytime.evaluation.neighbours import nearest_pictures
+from anytime.evaluation.neighbours import nearer, nearest_pictures
 from anytime.evaluation.quality import Row, data_row, reconstruction_rows, reference, sample_rows
 from anytime.evaluation.recognition import recognition_rows
 from anytime.evaluation.speed import REPEATS, Engine, speed_by_codes
 from anytime.model import AnytimeModel
+from anytime.randomness import derive, permutation
 from anytime.sampling import noise
 from anytime.sampling.budget import code_count
 from anytime.sampling.table import Length, QualityTable
@@ -31,6 +32,7 @@ from anytime.training.samples import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 COMPARED, NEIGHBOURS = 100, 3  # samples that are held against every training picture, and the nearest kept of each
+DRAWN, PICTURES = 1000, 10_000  # samples, and at most how many training and held-out pictures they are held against
 EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
 
 
@@ -91,7 +93,7 @@ def assess(
     reporter: Reporter | None = None,
 ) -> list[Row]:
     """All rows: `samples` and `reconstructions` by fraction, `held-out data`, `error` by code count, `bits` by position,
-    `codes`, `neighbours`, and `speed` by fraction; with `labels` what a classifier trained on them thinks of the samples.
+    `codes`, `neighbours`, `copies`, and `speed` by fraction; with `labels` what a classifier trained on them thinks of samples.
 
     In `folder` is kept what a killed call goes on with when repeated, in `cache` what depends on the data alone.
     """
@@ -113,7 +115,7 @@ def assess(
             seed=settings.seed, temperature=settings.temperature, config=settings.classifier,
             folder=folder, cache=cache, reporter=reporter,
         )  # fmt: skip
-    rows.append(neighbour_row(model, dataset, settings))
+    rows += [neighbour_row(model, dataset, settings), copy_row(model, dataset, settings)]
     rows += speed_rows(model, settings, reporter)
     return rows
 
@@ -193,6 +195,30 @@ def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> 
         "held_out_distance": float(far.distance[:, 0].median()),
         "least_distance": float(near.distance.min()),
         "nearest": near.index.tolist(),
+    }
+
+
+def copy_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> Row:
+    """Whether samples are nearer to pictures that the model learned from than to as many that it never saw.
+
+    Distances alone cannot tell, as smooth samples are near to everything. Where nothing is copied, half of the samples are
+    nearer to a training picture; or as many as of the validation pictures, where the test pictures are of another kind.
+    """
+    count, drawn = min(PICTURES, len(dataset.held_out), len(dataset.train)), min(DRAWN, settings.samples)
+    seen, unseen = (part[permutation(len(part), settings.seed)[:count]] for part in (dataset.pictures, dataset.held_out))
+    x = to_uint8(model.sample(drawn, seed=derive(settings.seed, "copies"), temperature=settings.temperature).data)
+    near, far, share = nearer(x, seen, unseen, model.device)
+    control = None if dataset.test is None else nearer(dataset.validation[:drawn], seen, unseen, model.device)[2]
+    return {
+        "series": "copies",
+        "seed": settings.seed,
+        "temperature": settings.temperature,
+        "samples": drawn,
+        "pictures": count,
+        "seen_distance": near,
+        "unseen_distance": far,
+        "nearer_to_seen": share,
+        "validation_nearer_to_seen": control,
     }
 
 

@@ -214,8 +214,19 @@ def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, An
                 f"The training picture nearest to a sample is at {near['distance']:.3f} (median, root mean square of pixels in "
                 f"[0, 1]), that nearest to a held-out picture at {near['held_out_distance']:.3f}."
             )
+        said += [copied(row) for row in evaluation["rows"] if row["series"] == "copies"]
         said += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
     return list(dict.fromkeys([*said, *(f"Order: {text}." for text in alarms)]))
+
+
+def copied(row: Row) -> str:
+    """A row of the series `copies` in words."""
+    control = row["validation_nearer_to_seen"]
+    usual = "where nothing is copied it is half" if control is None else f"of validation pictures it is {control:.1%}"
+    return (
+        f"Of {row['samples']:,} samples {row['nearer_to_seen']:.1%} are nearer to one of {row['pictures']:,} training pictures "
+        f"than to any of as many held-out ones; {usual}."
+    )
 
 
 def _times(shape: Sequence[int]) -> str:

@@ -97,6 +97,14 @@ def nearest_pictures(x: UInt8[Tensor, "n ..."], among: UInt8[Tensor, "m ..."], c
     return Nearest(index.cpu(), (best / points.shape[1]).sqrt().cpu() / 255)
 
 
+def nearer(
+    x: UInt8[Tensor, "n ..."], one: UInt8[Tensor, "m ..."], other: UInt8[Tensor, "m ..."], device: torch.device
+) -> tuple[float, float, float]:
+    """Median distance to the nearest of one set and of another, and the share of x that is nearer to the one; ties are half."""
+    a, b = (nearest_pictures(x, among, 1, device).distance[:, 0] for among in (one, other))
+    return float(a.median()), float(b.median()), float(((a < b).double() + (a == b).double() / 2).mean())
+
+
 def _squared_distances(a: Float[Tensor, "n features"], b: Float[Tensor, "m features"]) -> Float[Tensor, "n m"]:
     # float64: ‖a‖² − 2 a·b + ‖b‖² of near neighbours cancels, and float32 would swap their order.
     return torch.addmm(a.square().sum(1)[:, None] + b.square().sum(1), a, b.T, alpha=-2).clamp_min(0)

@@ -16,6 +16,7 @@ from torch import Tensor
 from anytime.data.loader import to_float
 from anytime.data.pictures import labelled_rows, png_bytes
 from anytime.evaluation.assessment import Settings
+from anytime.evaluation.card import copied
 from anytime.evaluation.classifier import SURE
 from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png, table
 from anytime.evaluation.neighbours import NEAREST
@@ -202,7 +203,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
     (data,), (codes,), sampled = of_series(rows, "held-out data"), of_series(rows, "codes"), of_series(rows, "samples")
-    (near,), first = of_series(rows, "neighbours"), sampled[0]
+    (near,), (copies,), first = of_series(rows, "neighbours"), of_series(rows, "copies"), sampled[0]
     errors, entropy = [row["error"] for row in of_series(rows, "error")], [row["entropy"] for row in of_series(rows, "bits")]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
@@ -215,6 +216,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         *_judge(rows),
         f"The training picture nearest to a sample is {near['distance']:.3f} away, that nearest to a held-out picture "
         f"{near['held_out_distance']:.3f} (medians of {near['samples']}, root mean square of pixels in [0, 1]).",
+        copied(copies),
         *(f"Warning, {text}." for text in [*warnings, *alarms(errors, entropy), *_worse(sampled, name)]),
     ]
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from anytime.evaluation.assessment import FRACTIONS, Settings, assess, quality_t
 from anytime.evaluation.features import RandomNetwork
 from anytime.evaluation.quality import Row
 from anytime.model import AnytimeModel
+from anytime.randomness import permutation
 from anytime.training.order import error_by_codes
 
 
@@ -41,7 +44,8 @@ def of(rows: list[Row], series: str) -> list[Row]:
 def test_every_series_is_there(rows: list[Row]) -> None:
     counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
     assert counts == {
-        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "speed": 5,
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "copies": 1,
+        "speed": 5,
     }  # fmt: skip
     for series in ("samples", "reconstructions", "speed"):
         assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)
@@ -84,6 +88,22 @@ def test_samples_are_held_against_every_training_picture(rows: list[Row], tiny: 
     sheet = summary.copies(tiny, dataset.published_train, rows)["neighbours"]
     with Image.open(io.BytesIO(sheet)) as image:
         assert image.height > 4 * 28, "samples and three rows below them"
+
+
+def test_copies(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was copied is nearer to the training pictures; what was drawn from the same source is as near to either."""
+    (row,) = of(rows, "copies")
+    assert (row["samples"], row["pictures"], row["seed"]) == (80, 40, 2)
+    assert 0 <= row["nearer_to_seen"] <= 1 and 0.25 < row["validation_nearer_to_seen"] < 0.75
+    assert row["seen_distance"] > 0 and row["unseen_distance"] > 0
+    settings = Settings(samples=30)
+    for part, share in ((dataset.pictures, 1.0), (dataset.held_out, 0.0)):
+        taken = SimpleNamespace(data=to_float(part[permutation(len(part), 0)[:30]]))
+        monkeypatch.setattr(tiny, "sample", lambda *given, taken=taken, **named: taken)
+        assert assessment.copy_row(tiny, dataset, settings)["nearer_to_seen"] == share
+    monkeypatch.undo()
+    alone = replace(dataset, test=None, drawn=False)
+    assert assessment.copy_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
 
 
 def test_speed(rows: list[Row]) -> None:

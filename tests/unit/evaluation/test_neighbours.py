@@ -83,3 +83,13 @@ def test_the_nearest_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(found.index, expected.indices)
     few = neighbours.nearest_pictures(x, among[:2], 3, torch.device("cpu"))
     assert few.index.shape == (7, 2)
+
+
+def test_nearer_to_one_set_than_to_another() -> None:
+    """Grey pictures: the first two are nearer to the one set, the last two as near to either."""
+
+    def grey(*levels: int) -> torch.Tensor:
+        return torch.tensor(levels, dtype=torch.uint8)[:, None, None].expand(-1, 4, 4)
+
+    found = neighbours.nearer(grey(0, 5, 204, 255), grey(10, 204), grey(30, 204), torch.device("cpu"))
+    assert found == (pytest.approx(5 / 255), pytest.approx(25 / 255), 0.75)
