@@ -6,6 +6,7 @@ import copy
 import shutil
 import tarfile
 import zipfile
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def test_an_empty_shelf_says_so(stocked: Path) -> None:
 
 def test_the_models_of_the_package_are_small() -> None:
     assert shelf.weight(shelf.FOLDER) <= shelf.LIMIT == 20_000_000
+
+
+def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
+    """FID never rises by more than a point from any length to a longer one; the README tells the same numbers."""
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in shelf.names():
+        model = load(name, "cpu")
+        assert model.table is not None
+        found = [row.fid for row in model.table.rows if row.fid is not None]
+        assert len(found) == 5
+        assert all(later - earlier <= 1 for earlier, later in combinations(found, 2)), name
+        assert f"| {name}, {model.length} codes | {' | '.join(f'{fid:.1f}' for fid in found)} |" in told
 
 
 def test_the_models_of_the_package_are_whole() -> None:

@@ -56,7 +56,7 @@ def test_our_recipes_prior_is_no_exception() -> None:
     for n in (1, 100, 300):
         check_codes(models, n, {})
     for n in (1, 20, 100, 300):
-        assert models[1].use("cuda", "bf16").sample(n, seed=3).codes.shape == (n, 48)
+        assert models[1].use("cuda", "bf16").sample(n, seed=3).codes.shape == (n, models[1].length)
 
 
 def check_codes(models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]) -> None:
