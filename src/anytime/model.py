@@ -28,7 +28,7 @@ from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import Draft, Engine
 from anytime.sampling.engines import build
-from anytime.sampling.noise import Settings
+from anytime.sampling.noise import Settings, check_temperature
 from anytime.sampling.sampler import Sample
 from anytime.sampling.session import Progress, Session, read_session
 from anytime.sampling.table import FILE as TABLE
@@ -52,7 +52,7 @@ class ModelConfig:
     temperature: float = 1.0  # that samples are drawn at where nothing else is said
 
     def __post_init__(self) -> None:
-        Settings(temperature=self.temperature)  # says what is wrong with it
+        check_temperature(self.temperature, "model: temperature")
         theirs = (self.prior.length, self.prior.codebook_size)
         if theirs != (ours := (self.autoencoder.length, self.autoencoder.quantizer.codebook_size)):
             raise UserError(f"prior models {theirs[0]} codes of {theirs[1]}, the autoencoder makes {ours[0]} of {ours[1]}")

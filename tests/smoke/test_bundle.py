@@ -192,7 +192,7 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     assert "'Little One' is no name for a model" in refused("run", "Little One")
     for codes in ("0", "17"):
         assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "little", "--codes", codes)
-    assert "--temperature must be above 0" in refused("run", "little", "--temperature", "0")
+    assert "temperature must be above 0" in refused("run", "little", "--temperature", "0")
     assert here("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence

@@ -19,6 +19,12 @@ AT_A_TIME = 16384
 """Numbers made at once: enough to be worth the call, too few to be felt by who draws one code."""
 
 
+def check_temperature(temperature: float, name: str) -> None:
+    """Refuse what logits cannot be divided by, or would drown in."""
+    if not 0 < temperature <= 100:
+        raise UserError(f"{name} must be above 0 and at most 100, not {temperature}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
@@ -30,8 +36,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for temperature in self.temperature if isinstance(self.temperature, tuple) else (self.temperature,):
-            if not 0 < temperature <= 100:
-                raise UserError(f"--temperature must be above 0 and at most 100, not {temperature}")
+            check_temperature(temperature, "--temperature")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"--top-k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:

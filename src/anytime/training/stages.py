@@ -12,6 +12,7 @@ from typing import Literal
 from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
 from anytime.errors import UserError
+from anytime.sampling.noise import check_temperature
 
 Padding = Literal["masked", "silence"]
 """What the end of a crop is that its recording does not reach: nothing, left out of the loss; or silence, to be learned."""
@@ -115,8 +116,7 @@ class TuneStage:
             raise UserError(f"tune stage: lighter and cut_out must be between 0 and 1, not {self.lighter} and {self.cut_out}")
         if not self.lead > 0:
             raise UserError(f"tune stage: lead must be above 0, not {self.lead}")
-        if not 0 < self.drawn_temperature <= 100:
-            raise UserError(f"tune stage: drawn_temperature must be above 0 and at most 100, not {self.drawn_temperature}")
+        check_temperature(self.drawn_temperature, "tune stage: drawn_temperature")
         check_average(self.average)
 
 
