@@ -143,13 +143,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         formats = Formats(prior=arguments.prior, autoencoder=arguments.autoencoder)
-        told = {
-            "codes": arguments.codes,
-            "temperature": arguments.temperature,
-            "evaluation": arguments.evaluation,
-            "out": arguments.out,
-        }
-        made = bundle(arguments.run, arguments.name, formats, **told)
+        made = bundle(
+            arguments.run,
+            arguments.name,
+            formats,
+            codes=arguments.codes,
+            temperature=arguments.temperature,
+            evaluation=arguments.evaluation,
+            out=arguments.out,
+        )
     except UserError as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 2

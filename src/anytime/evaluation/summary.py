@@ -203,7 +203,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """What belongs beside the table: warnings of its rows, the yardstick, the codes."""
     name = distance_name(rows)
     (data,), (codes,), sampled = of_series(rows, "held-out data"), of_series(rows, "codes"), of_series(rows, "samples")
-    (near,), (copies,), first = of_series(rows, "neighbours"), of_series(rows, "copies"), sampled[0]
+    (near,), (copy,), first = of_series(rows, "neighbours"), of_series(rows, "copies"), sampled[0]
     errors, entropy = [row["error"] for row in of_series(rows, "error")], [row["entropy"] for row in of_series(rows, "bits")]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
@@ -216,7 +216,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         *_judge(rows),
         f"The training picture nearest to a sample is {near['distance']:.3f} away, that nearest to a held-out picture "
         f"{near['held_out_distance']:.3f} (medians of {near['samples']}, root mean square of pixels in [0, 1]).",
-        copied(copies),
+        copied(copy),
         *(f"Warning, {text}." for text in [*warnings, *alarms(errors, entropy), *_worse(sampled, name)]),
     ]
 
