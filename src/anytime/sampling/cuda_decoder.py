@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.sampling.chain import fused, linked, plain
 from anytime.sampling.cuda_step import bucket, capture
 
 CAPTURED = 512
@@ -84,6 +85,8 @@ class Decoder:
         layers = folded(copy.deepcopy(autoencoder.decoder))
         self.layers = (one_high(layers) if self.config.is_sound else layers).to(dtype).eval()
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.links = linked(layers)
+        self.run = fused if codebook.is_cuda else plain
         self._captured: dict[int, _Captured] = {}
 
     def ready(self, rows: int) -> bool:
@@ -96,24 +99,35 @@ class Decoder:
         rows, given = codes.shape
         size = bucket(rows)
         if size > CAPTURED:
-            return self._decoded(torch.nn.functional.pad(codes, (0, self.config.length - given), value=self.missing))
+            return self._decoded(
+                nn.functional.pad(codes, (0, self.config.length - given), value=self.missing), self._empty(rows)
+            )
         if size not in self._captured:
             self._captured[size] = self._capture(size, codes.device)
         held = self._captured[size]
         held.codes[:rows, :given] = codes
-        held.codes[:rows, given:] = self.missing
+        if given < self.config.length:
+            held.codes[:rows, given:] = self.missing
         held.graph.replay()
         return held.out[:rows].clone()
 
     def _capture(self, size: int, device: torch.device) -> _Captured:
         codes = torch.zeros(size, self.config.length, dtype=torch.long, device=device)
-        out = torch.empty(size, *self.config.shape, device=device)
-        return _Captured(capture(lambda: out.copy_(self._decoded(codes)), lambda: None), codes, out)
+        out = self._empty(size)
+        return _Captured(capture(lambda: self._decoded(codes, out), lambda: None), codes, out)
 
-    def _decoded(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch channel *place"]:
+    def _empty(self, rows: int) -> Float[Tensor, "batch channel *place"]:
+        return torch.empty(rows, *self.config.shape, device=self.codebook.device)
+
+    def _decoded(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
+        """`out`, filled."""
         latents = self.codebook[codes]
         features = to_features(latents, self.config.layout, self.config.places)
         if self.config.is_sound:
             features = features[:, :, None]
-        x: Tensor = self.layers(features.to(memory_format=torch.channels_last))
-        return x.float().contiguous().view(-1, *self.config.shape)
+        x = features.to(memory_format=torch.channels_last)
+        if self.links is not None:
+            self.run(self.links, x, out)
+        else:
+            out.copy_(self.layers(x).view_as(out))
+        return out

@@ -6,6 +6,7 @@
 - `attend`: one new query against the filled part of the cache, and no further.
 - `embed`: token and position, normed.
 - `draw_codes`: the draw of `noise.py`, hash and all, without asking the host.
+- `follow`, `finish`: what comes behind a convolution of the decoder, and behind its last.
 
 Post-norm blocks: h1 = norm(h + out(attention(h))), h2 = norm(h1 + down(relu(up(h1)))).
 """
@@ -199,3 +200,44 @@ def draw_codes(
     chosen = tl.argmax(noised, 0)
     tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request + 2))
     tl.store(position + row, at + 1)
+
+
+@triton.jit
+def _activated(x, ACTIVATION: tl.constexpr):
+    if ACTIVATION == "relu":
+        return tl.maximum(x, 0.0)
+    if ACTIVATION == "silu":
+        return x * tl.sigmoid(x)
+    return tl.sigmoid(x)
+
+
+@triton.jit
+def follow(
+    x, bias, stream, total, count,
+    CHANNELS: tl.constexpr, JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """x = act(x + bias + stream) in place, channels last; what the activation is given goes to `total`."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    offset = tl.arange(0, BLOCK)
+    inside = begin + offset < count
+    channel = ((begin % CHANNELS).to(tl.int32) + offset) % CHANNELS
+    value = tl.load(x + begin + offset, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + channel)
+    if JOINS:
+        value += tl.load(stream + begin + offset, mask=inside, other=0.0).to(tl.float32)
+    if KEEPS:
+        tl.store(total + begin + offset, value.to(total.dtype.element_ty), mask=inside)
+    tl.store(x + begin + offset, _activated(value, ACTIVATION).to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def finish(
+    x, bias, out, count,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = act(x + bias), from channels last to channels first."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    channel = place // PIXELS % CHANNELS
+    source = (place // (PIXELS * CHANNELS) * PIXELS + place % PIXELS) * CHANNELS + channel
+    value = tl.load(x + source, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + channel)
+    tl.store(out + place, _activated(value, ACTIVATION).to(out.dtype.element_ty), mask=inside)

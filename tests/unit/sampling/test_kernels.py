@@ -52,11 +52,37 @@ print("all equal")
 """
 
 
+DECODER = """
+import torch
+from anytime.autoencoders.vqvae import VQVAE
+from anytime.sampling import chain
+from anytime.sampling.cuda_decoder import Decoder
+from anytime.training.recipes import recipe, scaled
+
+torch.manual_seed(0)
+with torch.no_grad():
+    for name, which in (("cifar10", "best"), ("mnist", "best"), ("cifar10", "paper")):
+        shape = (1, 28, 28) if name == "mnist" else (3, 32, 32)
+        autoencoder = VQVAE(scaled(recipe(name, which, shape), "smoke").model.autoencoder).eval()
+        for weights in autoencoder.decoder.parameters():
+            weights.normal_(std=0.2)
+        torch.nn.init.normal_(autoencoder.quantizer.codebook)
+        codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+            decoder = Decoder(autoencoder, dtype)
+            decoder.run = chain.fused
+            x = decoder._decoded(codes, torch.full((3, *shape), float("nan")))
+            torch.testing.assert_close(x, autoencoder.decode(codes), atol=tolerance, rtol=0)
+print("all equal")
+"""
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with PyTorch for GPUs")
-def test_a_step_of_fused_kernels_is_a_step_of_the_prior() -> None:
+@pytest.mark.parametrize("program", [PROGRAM, DECODER], ids=["prior", "decoder"])
+def test_fused_kernels_compute_what_the_library_does(program: str) -> None:
     source = os.pathsep.join([str(Path(anytime.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": source, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=280)
     assert done.stdout.strip() == "all equal", done.stderr[-2000:]
 
 
