@@ -1,6 +1,6 @@
-"""A decoder of pictures as a chain of convolutions, each with all that follows it in one kernel: bias, residual, activation.
+"""A decoder of pictures as a chain of kernels: a convolution with all that follows it, bias, residual and activation, is one.
 
-The library has a kernel for each of them, and at a hundred rows a kernel is launched for longer than it runs.
+The library has a kernel for each of them, and at a hundred rows starting them takes as long as running them.
 """
 
 from __future__ import annotations
@@ -18,40 +18,44 @@ from anytime.autoencoders.residual_image import ResidualBlock
 
 Activation = Literal["relu", "silu", "sigmoid"]
 ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid"}
-FUNCTIONS = {"relu": torch.relu, "silu": nn.functional.silu, "sigmoid": torch.sigmoid}
-BLOCK = 1024  # numbers that a program of the fused kernels works on
+FEW = 16
+"""Pixels of a program where there are few of them: it then begins before the one ahead has ended, as it is bound by latency."""
+PROGRAMS = 64
+"""So many large tiles keep a card busy; where there are fewer, smaller ones do it better."""
+PDL = True
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """x -> ρ(Wx + bias + stream): the stream is added where it `joins`, what ρ is given is the new stream where it `keeps`."""
+    """x -> ρ(Wx + bias + stream): the stream is added where it `joins`, what ρ is given is the new stream where it `keeps`.
 
-    convolution: nn.Conv2d | nn.ConvTranspose2d  # W, its bias taken off
-    bias: Float[Tensor, " channel"]
+    W is a transposed convolution that makes a map `stride` times as large. Each of the stride² pixels that a pixel becomes has
+    taps of its own: those of output row stride·i + p come from the rows i + (p + padding) // stride − t, t = 0, 1, ...
+    """
+
+    taps: Float[Tensor, "pixel tap tap in out"]
+    bias: Float[Tensor, " out"]
+    stride: int
+    padding: int
     activation: Activation
     joins: bool
     keeps: bool
-
-
-def linked(layers: nn.Sequential) -> list[Link] | None:
-    """The chain of a decoder whose batch norms are folded; the biases of its convolutions move into it. None if it is none."""
-    try:
-        parts = list(_parts(list(layers)))
-    except NoChainError:
-        return None
-    links = []
-    for convolution, activation, joins, keeps in parts:
-        assert convolution.bias is not None, "a folded norm leaves one, and all others have one"
-        links.append(Link(convolution, convolution.bias.detach().float(), activation, joins, keeps))
-        convolution.bias = None
-    return links
 
 
 class NoChainError(Exception):
     """There is a layer that has no place in a chain."""
 
 
-def _parts(layers: list[nn.Module]) -> Iterator[tuple[nn.Conv2d | nn.ConvTranspose2d, Activation, bool, bool]]:
+def linked(layers: nn.Sequential) -> list[Link] | None:
+    """The chain of a decoder whose batch norms are folded, or None if it is none."""
+    try:
+        links = list(_links(list(layers)))
+    except NoChainError:
+        return None
+    return None if links[-1].joins else links  # the last writes with channels first, where a stream has them last
+
+
+def _links(layers: list[nn.Module]) -> Iterator[Link]:
     """Convolutions with what follows them: an activation, or blocks x + W₂ ρ(W₁ ρ(x)) and then one.
 
     A block's first activation belongs to what comes before it, which keeps x for the block to add.
@@ -64,17 +68,28 @@ def _parts(layers: list[nn.Module]) -> Iterator[tuple[nn.Conv2d | nn.ConvTranspo
         keeps = isinstance(behind, ResidualBlock)
         if isinstance(layer, ResidualBlock) and kept:
             _, first, between, second = layer.block
-            yield _convolution(first), _activation(between), False, False
-            yield _convolution(second), _activation(behind), True, keeps
+            yield _link(first, between, joins=False, keeps=False)
+            yield _link(second, behind, joins=True, keeps=keeps)
         else:
-            yield _convolution(layer), _activation(behind), False, keeps
+            yield _link(layer, behind, joins=False, keeps=keeps)
         kept, taken = keeps, not keeps
 
 
-def _convolution(layer: nn.Module) -> nn.Conv2d | nn.ConvTranspose2d:
+def _link(layer: nn.Module, behind: nn.Module | None, *, joins: bool, keeps: bool) -> Link:
     if not isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
         raise NoChainError
-    return layer
+    kernel, stride, padding = layer.kernel_size[0], layer.stride[0], (layer.kernel_size[0] - layer.stride[0]) // 2
+    usual = type(layer)(layer.in_channels, layer.out_channels, kernel, stride, padding, device="meta")
+    fits = kernel % stride == (kernel - stride) % 2 == 0 and (stride == 1 or isinstance(layer, nn.ConvTranspose2d))
+    if not fits or str(layer) != str(usual):  # which tells of groups, dilation, padding and a missing bias
+        raise NoChainError
+    weight = layer.weight.detach()  # [in, out, height, width]
+    if isinstance(layer, nn.Conv2d):  # the transposed convolution with its weights turned round
+        weight = weight.transpose(0, 1).flip(2, 3)
+    first = [(pixel + padding) % stride for pixel in range(stride)]
+    taps = torch.stack([weight[:, :, y::stride, x::stride] for y in first for x in first]).permute(0, 3, 4, 1, 2).contiguous()
+    assert layer.bias is not None
+    return Link(taps, layer.bias.detach().float(), stride, padding, _activation(behind), joins, keeps)
 
 
 def _activation(layer: nn.Module | None) -> Activation:
@@ -86,39 +101,38 @@ def _activation(layer: nn.Module | None) -> Activation:
     raise NoChainError
 
 
-def plain(links: Sequence[Link], x: Float[Tensor, "batch ..."], out: Float[Tensor, "batch ..."]) -> None:
-    """The chain by the library's functions."""
-    stream: Tensor | None = None
-    for link in links:
-        total = link.convolution(x) + link.bias[:, None, None].to(x.dtype)
-        if link.joins:
-            assert stream is not None
-            total = total + stream
-        stream = total if link.keeps else stream
-        x = FUNCTIONS[link.activation](total)
-    out.copy_(x)
-
-
-def fused(links: Sequence[Link], x: Float[Tensor, "batch ..."], out: Float[Tensor, "batch ..."]) -> None:
-    """The chain with one kernel behind every convolution; x has its channels last, `out` first."""
+def run(
+    links: Sequence[Link], x: Float[Tensor, "batch height width channel"], out: Float[Tensor, "batch channel high wide"]
+) -> None:
+    """The chain, one kernel for each link; its last writes `out`, with channels first."""
     from anytime.sampling import kernels  # needs triton, which only machines with a GPU have
 
     stream: Tensor | None = None
-    *body, end = links
-    for link in body:
-        y = link.convolution(x).contiguous(memory_format=torch.channels_last)
-        before = stream if link.joins else y  # not read where it does not join
+    for link in links:
+        batch, height, width, channels = x.shape
+        pixels, makes = batch * height * width, link.taps.shape[-1]
+        last = link is links[-1]
+        y = out.permute(0, 2, 3, 1) if last else x.new_empty(batch, height * link.stride, width * link.stride, makes)
         total = torch.empty_like(y) if link.keeps else y  # not written where it does not keep
-        kernels.follow[_ceil(y.numel(), BLOCK),](
-            y, link.bias, before, total, y.numel(),
-            CHANNELS=y.shape[1], JOINS=link.joins, KEEPS=link.keeps, ACTIVATION=link.activation, BLOCK=BLOCK,
+        tile = tile_of(pixels, channels, makes, link.stride)
+        early = PDL and tile["M"] <= FEW
+        kernels.convolve[_ceil(pixels, tile["M"]), _ceil(makes, tile["N"]), link.stride**2](
+            x, link.taps, link.bias, stream if link.joins else y, total, y, pixels, height, width, *y.stride(),
+            IN=channels, OUT=makes, STRIDE=link.stride, PADDING=link.padding, TAPS=link.taps.shape[1],
+            JOINS=link.joins, KEEPS=link.keeps, ACTIVATION=link.activation, PDL=early,
+            **tile, **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
         x, stream = y, total if link.keeps else stream
-    y = end.convolution(x).contiguous(memory_format=torch.channels_last)
-    kernels.finish[_ceil(y.numel(), BLOCK),](
-        y, end.bias, out, y.numel(),
-        CHANNELS=y.shape[1], PIXELS=y.shape[2] * y.shape[3], ACTIVATION=end.activation, BLOCK=BLOCK,
-    )  # fmt: skip
+
+
+def tile_of(pixels: int, channels: int, makes: int, stride: int) -> dict[str, int]:
+    """Shape of a program's tile, as measured on an H200 with 1 and 104 rows of MNIST's and CIFAR-10's models."""
+    deep = max(16, 1 << (channels - 1).bit_length())
+    if makes <= 16:
+        return {"M": 64, "N": 16, "K": min(64, deep), "num_warps": 4, "num_stages": 2}
+    if _ceil(pixels, 64) * _ceil(makes, 64) * stride**2 < PROGRAMS:
+        return {"M": FEW, "N": 16, "K": min(256, deep), "num_warps": 4, "num_stages": 3}
+    return {"M": 64, "N": 64, "K": min(128 if makes > 64 else 64, deep), "num_warps": 4, "num_stages": 3}
 
 
 def _ceil(a: int, b: int) -> int:

@@ -115,8 +115,10 @@ class CudaEngine:
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         with self._lock:
-            parts = [self._decoder(part) for part in codes.to(self.device).split(DECODED)]
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
+            codes = codes.to(self.device)
+            return (
+                self._decoder(codes) if len(codes) <= DECODED else torch.cat([self._decoder(c) for c in codes.split(DECODED)])
+            )
 
     def wait(self) -> None:
         torch.cuda.current_stream(self.device).synchronize()

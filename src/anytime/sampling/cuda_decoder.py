@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling.chain import fused, linked, plain
+from anytime.sampling import chain
 from anytime.sampling.cuda_step import bucket, capture
 
 CAPTURED = 512
@@ -85,8 +85,7 @@ class Decoder:
         layers = folded(copy.deepcopy(autoencoder.decoder))
         self.layers = (one_high(layers) if self.config.is_sound else layers).to(dtype).eval()
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.links = linked(layers)
-        self.run = fused if codebook.is_cuda else plain
+        self.links = chain.linked(layers) if codebook.is_cuda and dtype is torch.bfloat16 else None
         self._captured: dict[int, _Captured] = {}
 
     def ready(self, rows: int) -> bool:
@@ -123,11 +122,9 @@ class Decoder:
         """`out`, filled."""
         latents = self.codebook[codes]
         features = to_features(latents, self.config.layout, self.config.places)
+        if self.links is not None:
+            chain.run(self.links, features.permute(0, 2, 3, 1).contiguous(), out)
+            return out
         if self.config.is_sound:
             features = features[:, :, None]
-        x = features.to(memory_format=torch.channels_last)
-        if self.links is not None:
-            self.run(self.links, x, out)
-        else:
-            out.copy_(self.layers(x).view_as(out))
-        return out
+        return out.copy_(self.layers(features.to(memory_format=torch.channels_last)).view_as(out))

@@ -6,7 +6,7 @@
 - `attend`: one new query against the filled part of the cache, and no further.
 - `embed`: token and position, normed.
 - `draw_codes`: the draw of `noise.py`, hash and all, without asking the host.
-- `follow`, `finish`: what comes behind a convolution of the decoder, and behind its last.
+- `convolve`: a convolution of the decoder with all that follows it.
 
 Post-norm blocks: h1 = norm(h + out(attention(h))), h2 = norm(h1 + down(relu(up(h1)))).
 """
@@ -212,32 +212,53 @@ def _activated(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def follow(
-    x, bias, stream, total, count,
-    CHANNELS: tl.constexpr, JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """x = act(x + bias + stream) in place, channels last; what the activation is given goes to `total`."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    offset = tl.arange(0, BLOCK)
-    inside = begin + offset < count
-    channel = ((begin % CHANNELS).to(tl.int32) + offset) % CHANNELS
-    value = tl.load(x + begin + offset, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + channel)
-    if JOINS:
-        value += tl.load(stream + begin + offset, mask=inside, other=0.0).to(tl.float32)
-    if KEEPS:
-        tl.store(total + begin + offset, value.to(total.dtype.element_ty), mask=inside)
-    tl.store(x + begin + offset, _activated(value, ACTIVATION).to(x.dtype.element_ty), mask=inside)
+def _taps(taps, part, pixel, channel, IN: tl.constexpr, OUT: tl.constexpr, TAPS: tl.constexpr, K: tl.constexpr):
+    """The weights of one part of the sum: of one tap, those of K channels."""
+    parts: tl.constexpr = (IN + K - 1) // K
+    k = part % parts * K + tl.arange(0, K)
+    row = (pixel * TAPS * TAPS + part // parts) * IN + k
+    return tl.load(taps + row[:, None] * OUT + channel[None, :], mask=(k < IN)[:, None] & (channel < OUT)[None, :], other=0.0)
 
 
 @triton.jit
-def finish(
-    x, bias, out, count,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
+def convolve(
+    x, taps, bias, stream, total, out, pixels, height, width, image_stride, row_stride, column_stride, channel_stride,
+    IN: tl.constexpr, OUT: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, TAPS: tl.constexpr,
+    JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """out = act(x + bias), from channels last to channels first."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    channel = place // PIXELS % CHANNELS
-    source = (place // (PIXELS * CHANNELS) * PIXELS + place % PIXELS) * CHANNELS + channel
-    value = tl.load(x + source, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + channel)
-    tl.store(out + place, _activated(value, ACTIVATION).to(out.dtype.element_ty), mask=inside)
+    """out = act(taps * x + bias + stream), see `chain.Link`; M pixels of x and N channels a program, channels last.
+
+    What the activation is given goes to `total`, which is laid out as `out` is.
+    """
+    place = tl.program_id(0) * M + tl.arange(0, M)
+    channel = tl.program_id(1) * N + tl.arange(0, N)
+    pixel = tl.program_id(2)  # of the STRIDE² that one becomes
+    if PDL:
+        gdc_launch_dependents()
+    parts: tl.constexpr = (IN + K - 1) // K
+    shift = tl.load(bias + channel, mask=channel < OUT, other=0.0)
+    if PDL:
+        gdc_wait()
+    image, row, column = (place // (width * height)).to(tl.int64), place // width % height, place % width
+    below, right = (pixel // STRIDE + PADDING) // STRIDE, (pixel % STRIDE + PADDING) // STRIDE
+    sums = tl.zeros((M, N), tl.float32)
+    for part in tl.range(TAPS * TAPS * parts):
+        tap = part // parts
+        i, j = row + below - tap // TAPS, column + right - tap % TAPS
+        k = part % parts * K + tl.arange(0, K)
+        there = (place < pixels) & (i >= 0) & (i < height) & (j >= 0) & (j < width)
+        source = ((image * height + i) * width + j)[:, None] * IN + k[None, :]
+        h = tl.load(x + source, mask=there[:, None] & (k < IN)[None, :], other=0.0)
+        w = _taps(taps, part, pixel, channel, IN, OUT, TAPS, K)
+        sums = tl.dot(h, w, sums)
+    sums += shift[None, :]
+    place_out = image * image_stride + (row * STRIDE + pixel // STRIDE) * row_stride
+    place_out += (column * STRIDE + pixel % STRIDE) * column_stride
+    target = place_out[:, None] + channel[None, :] * channel_stride
+    inside = (place < pixels)[:, None] & (channel < OUT)[None, :]
+    if JOINS:
+        sums += tl.load(stream + target, mask=inside, other=0.0).to(tl.float32)
+    if KEEPS:
+        tl.store(total + target, sums.to(total.dtype.element_ty), mask=inside)
+    tl.store(out + target, _activated(sums, ACTIVATION).to(out.dtype.element_ty), mask=inside)

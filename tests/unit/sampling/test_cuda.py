@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.model import AnytimeModel
+from anytime.model import AnytimeModel, load
+from anytime.sampling.cuda_decoder import Decoder
 from anytime.sampling.noise import Settings, gumbel, masked
 from anytime.sampling.warmth import Warmth
 from anytime.training.recipes import Recipe, recipe
@@ -103,6 +104,20 @@ def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, Anytime
     for n, k in ((1, 70), (100, 1), (600, 30), (5, 0)):
         with torch.no_grad():
             torch.testing.assert_close(cuda.engine.decode(codes[:n, :k]), eager.decode(codes[:n, :k]), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "paper"])
+@torch.no_grad()
+def test_in_bf16_its_chain_of_kernels_is_as_near_as_the_librarys(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
+    model = models[0] if name == "paper" else load(name, device="cuda")
+    codes = model.sample(600, seed=1).codes
+    chain, library = (Decoder(model.autoencoder, torch.bfloat16) for _ in range(2))
+    assert chain.links is not None
+    library.links = None
+    for n, k in ((1, model.length), (20, model.length), (100, 1), (100, model.length), (600, model.length // 2), (5, 0)):
+        exact = model.autoencoder.decode(codes[:n, :k])
+        by_chain, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
+        assert by_chain < 1.5 * by_library and by_library < 2e-3, (n, k)
 
 
 @pytest.mark.parametrize("which", ["paper", "best"])

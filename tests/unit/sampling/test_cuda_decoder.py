@@ -1,54 +1,93 @@
-"""The cuda engine's decoder, on a CPU: rows so many that nothing is captured."""
+"""The cuda engine's decoder is the model's decoder, computed otherwise. What needs no GPU: its layers, batch norms folded, and
+the links of its chain."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
+from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.residual_image import ResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling.chain import linked
-from anytime.sampling.cuda_decoder import CAPTURED, Decoder
+from anytime.sampling.chain import Link, linked, tile_of
+from anytime.sampling.cuda_decoder import CAPTURED, Decoder, folded
 from anytime.training.recipes import recipe, scaled
 
 TOLERANCE = 1e-5
+SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
+FUNCTIONS = {"relu": torch.relu, "silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "which", "links"),
-    [
-        ("cifar10", (3, 32, 32), "paper", 4),
-        (
-            "cifar10",
-            (3, 32, 32),
-            "best",
-            16,
-        ),  # four convolutions, and two blocks of two behind all but the last
-        ("mnist", (1, 28, 28), "best", 11),
-        ("cifar10", (3, 32, 32), "original", None),  # its blocks are of another kind
-        ("audiomnist", (1, 15_360), "paper", None),
-        ("audiomnist", (1, 15_360), "best", None),
-    ],
-)
-@torch.no_grad()
-def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], which: str, links: int | None) -> None:
+def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
     torch.manual_seed(0)
     autoencoder = VQVAE(scaled(recipe(name, which, shape), "smoke").model.autoencoder).eval()  # type: ignore[arg-type]
     for weights in autoencoder.decoder.parameters():
-        weights.normal_(std=0.2)  # blocks begin as the identity, and biases as nothing
+        weights.data.normal_(std=0.2)  # blocks begin as the identity, and biases as nothing
+    for statistic in autoencoder.decoder.buffers():
+        if statistic.is_floating_point():  # of batch norms, which begin as the identity too
+            statistic.uniform_(0.5, 1.5)
     torch.nn.init.normal_(autoencoder.quantizer.codebook)
+    return autoencoder
+
+
+@pytest.mark.parametrize("which", ["paper", "best"])
+@pytest.mark.parametrize(("name", "shape"), [("cifar10", (3, 32, 32)), ("audiomnist", (1, 15_360))])
+@torch.no_grad()
+def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], which: str) -> None:
+    autoencoder = autoencoder_of(name, shape, which)
     codes = torch.randint(len(autoencoder.quantizer.codebook), (CAPTURED + 1, autoencoder.length - 1))
-    decoder = Decoder(autoencoder, torch.float32)
-    assert links == (None if decoder.links is None else len(decoder.links))
-    x = decoder(codes)
+    x = Decoder(autoencoder, torch.float32)(codes)
     assert x.shape == (CAPTURED + 1, *shape)
     assert x.std(0).mean() > 100 * TOLERANCE, "codes matter"
     torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "which", "count"),
+    [
+        ("cifar10", (3, 32, 32), "paper", 4),
+        ("cifar10", (3, 32, 32), "best", 16),  # four convolutions, and two blocks of two behind all but the last
+        ("mnist", (1, 28, 28), "best", 11),
+    ],
+)
+@torch.no_grad()
+def test_links_compute_what_the_layers_do(name: str, shape: tuple[int, ...], which: str, count: int) -> None:
+    autoencoder = autoencoder_of(name, shape, which)
+    config = autoencoder.config
+    codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
+    x = to_features(autoencoder.quantizer.codebook[codes], config.layout, config.places).permute(0, 2, 3, 1)
+    links = linked(folded(autoencoder.decoder))
+    assert links is not None and len(links) == count
+    stream: Tensor | None = None
+    for link in links:
+        total = by_taps(link, x) + link.bias
+        if link.joins:
+            assert stream is not None
+            total = total + stream
+        stream = total if link.keeps else stream
+        x = FUNCTIONS[link.activation](total)
+    torch.testing.assert_close(x.permute(0, 3, 1, 2), autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
+
+
+def by_taps(link: Link, x: Tensor) -> Tensor:
+    """As `Link` has it, tap by tap: row stride·i + p sums over t the taps [p, t] of row i + (p + padding) // stride − t."""
+    (batch, height, width, _), (_, taps, _, _, makes) = x.shape, link.taps.shape
+    out = torch.zeros(batch, height * link.stride, width * link.stride, makes)
+    around = torch.nn.functional.pad(x, (0, 0, *(taps,) * 4))
+    for p in range(link.stride):
+        for q in range(link.stride):
+            for t in range(taps):
+                for u in range(taps):
+                    i, j = (taps + (r + link.padding) // link.stride - v for r, v in ((p, t), (q, u)))
+                    part = around[:, i : i + height, j : j + width] @ link.taps[p * link.stride + q, t, u]
+                    out[:, p :: link.stride, q :: link.stride] += part
+    return out
+
+
 def test_what_is_no_chain() -> None:
-    """Nothing is taken off a network that is not one: it goes on by its own layers."""
-    convolution, relu = torch.nn.Conv2d(2, 2, 1), torch.nn.ReLU()
+    """It goes on by its own layers."""
+    convolution, relu = torch.nn.Conv2d(2, 2, 3, padding=1), torch.nn.ReLU()
     for layers in (
         [convolution],
         [relu, convolution, relu],
@@ -57,10 +96,28 @@ def test_what_is_no_chain() -> None:
         [ResidualBlock(2), relu],
         [convolution, relu, ResidualBlock(2), relu],
         [convolution, ResidualBlock(2)],
+        [convolution, ResidualBlock(2), relu],  # the stream is not laid out as the picture is
+        [torch.nn.Conv2d(2, 2, 4, stride=2, padding=1), relu],
+        [torch.nn.Conv2d(2, 2, 3), relu],
+        [torch.nn.Conv2d(2, 2, 4, padding=1), relu],
+        [torch.nn.Conv2d(2, 2, (3, 5), padding=(1, 2)), relu],
+        [torch.nn.Conv2d(2, 2, 3, padding=1, bias=False), relu],
+        [torch.nn.ConvTranspose2d(2, 2, 3, stride=2, padding=1), relu],
+        [torch.nn.ConvTranspose2d(2, 2, 4, stride=2, padding=1, output_padding=1), relu],
+        [torch.nn.Conv2d(2, 2, 3, padding=2, dilation=2), relu],
+        [torch.nn.Conv2d(2, 2, 3, padding=1, groups=2), relu],
     ):
-        assert linked(torch.nn.Sequential(*layers)) is None
-        assert convolution.bias is not None
-    found = linked(torch.nn.Sequential(convolution, ResidualBlock(2), torch.nn.Sigmoid()))
+        assert linked(torch.nn.Sequential(*layers)) is None, layers
+    found = linked(torch.nn.Sequential(convolution, ResidualBlock(2), torch.nn.SiLU(), convolution, torch.nn.Sigmoid()))
     assert found is not None and [(link.activation, link.joins, link.keeps) for link in found] == [
-        ("silu", False, True), ("silu", False, False), ("sigmoid", True, False),
+        ("silu", False, True), ("silu", False, False), ("silu", True, False), ("sigmoid", False, False),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [1, 16, 28, 64, 100, 256, 1024])
+def test_a_tile_fits_a_processor_at_every_width(channels: int) -> None:
+    for pixels in (1, 49, 5_000, 1_000_000):
+        for makes in (1, 3, 17, 64, 512):
+            tile = tile_of(pixels, channels, makes, 2)
+            assert 2 * tile["num_stages"] * (tile["M"] + tile["N"]) * tile["K"] <= SHARED, (pixels, makes, tile)
+            assert min(tile["M"], tile["N"], tile["K"]) >= 16, "products are of at least so many"
