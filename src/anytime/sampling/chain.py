@@ -102,7 +102,7 @@ def _activation(layer: nn.Module | None) -> Activation:
 
 
 def run(
-    links: Sequence[Link], x: Float[Tensor, "batch height width channel"], out: Float[Tensor, "batch channel high wide"]
+    links: Sequence[Link], x: Float[Tensor, "batch height width latent"], out: Float[Tensor, "batch channel high wide"]
 ) -> None:
     """The chain, one kernel for each link; its last writes `out`, with channels first."""
     from anytime.sampling import kernels  # needs triton, which only machines with a GPU have
