@@ -2,14 +2,14 @@
 
 The Transformer's step is compiled between two attentions: the rest of one block and the start of the next are one piece with
 constant weights, attention reads the filled part of the cache in one pass. What is drawn from the logits stays as it is:
-compiled code has been seen to round the noise differently.
+compiled code has been seen to round the noise differently. The decoder has its batch norms folded and is not compiled.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from anytime.autoencoders.vqvae import VQVAE
 from anytime.priors.transformer import Block, Cache, Transformer
 from anytime.sampling.eager import EagerEngine
-from anytime.sampling.engine import DTYPES, Draft
+from anytime.sampling.engine import DECODED_AT_ONCE, DTYPES, Draft
+from anytime.sampling.folding import FoldedDecoder
 
 FEW = 8
 """Rows up to which one thread is faster than several: a step is many small products, and waking threads takes longer."""
@@ -34,8 +36,11 @@ def has_bf16() -> bool:
 class CompiledEngine(EagerEngine):
     name = "compiled"
 
-    def __init__(self, prior: Transformer, decoder: Callable[[Tensor], Tensor], precision: str) -> None:
-        super().__init__(prior, decoder, torch.device("cpu"))
+    def __init__(self, prior: Transformer, autoencoder: VQVAE, precision: str) -> None:
+        decoder = FoldedDecoder(autoencoder, DTYPES[precision])
+        super().__init__(
+            prior, lambda codes: torch.cat([decoder(part) for part in codes.split(DECODED_AT_ONCE)]), torch.device("cpu")
+        )
         self.precision = precision
         self.packed = copy.deepcopy(prior).to(DTYPES[precision]).eval()
         self._steps: dict[int, _Step] = {}

@@ -46,7 +46,7 @@ def build(
 
         if device.type != "cpu":
             raise UserError("--engine compiled is for CPUs; use --engine cuda, or --device cpu")
-        return CompiledEngine(prior, decoder, precision or ("bf16" if has_bf16() else "fp32"))
+        return CompiledEngine(prior, autoencoder, precision or ("bf16" if has_bf16() else "fp32"))
     if device.type != "cuda":
         raise UserError("--engine cuda needs an NVIDIA GPU and a CUDA build of torch; use --engine eager")
     if importlib.util.find_spec("triton") is None:

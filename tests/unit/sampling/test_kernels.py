@@ -62,7 +62,7 @@ import torch
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.sampling import chain
-from anytime.sampling.cuda_decoder import folded
+from anytime.sampling.folding import folded
 from anytime.training.recipes import recipe
 
 chain.PDL = False

@@ -1,5 +1,4 @@
-"""The cuda engine's decoder is the model's decoder, computed otherwise. What needs no GPU: its layers, batch norms folded, and
-the links of its chain."""
+"""Engines' own decoders are the model's decoder, computed otherwise. What a GPU is needed for is in test_cuda.py."""
 
 from __future__ import annotations
 
@@ -10,8 +9,10 @@ from torch import Tensor
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.residual_image import ResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.model import load
 from anytime.sampling.chain import Link, linked, tile_of
-from anytime.sampling.cuda_decoder import CAPTURED, Decoder, folded
+from anytime.sampling.engine import DECODED_AT_ONCE
+from anytime.sampling.folding import FoldedDecoder, folded
 from anytime.training.recipes import recipe, scaled
 
 TOLERANCE = 1e-5
@@ -36,11 +37,28 @@ def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
 @torch.no_grad()
 def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], which: str) -> None:
     autoencoder = autoencoder_of(name, shape, which)
-    codes = torch.randint(len(autoencoder.quantizer.codebook), (CAPTURED + 1, autoencoder.length - 1))
-    x = Decoder(autoencoder, torch.float32)(codes)
-    assert x.shape == (CAPTURED + 1, *shape)
+    codes = torch.randint(len(autoencoder.quantizer.codebook), (9, autoencoder.length - 1))
+    x = FoldedDecoder(autoencoder, torch.float32)(codes)
+    assert x.shape == (9, *shape)
     assert x.std(0).mean() > 100 * TOLERANCE, "codes matter"
     torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_in_bf16_pictures_are_those_of_fp32(name: str) -> None:
+    model = load(name)
+    codes = model.sample(8, seed=0).codes
+    x, exact = FoldedDecoder(model.autoencoder, torch.bfloat16)(codes), model.decode(codes)
+    assert x.dtype is torch.float32
+    assert 0 < (x - exact).abs().mean() < 1e-3
+
+
+@pytest.mark.parametrize("rows", [0, 1, DECODED_AT_ONCE + 1])
+def test_the_compiled_engine_decodes_all_rows(rows: int) -> None:
+    model = load("mnist")
+    codes = torch.randint(model.codebook_size, (rows, 3), generator=torch.Generator().manual_seed(0))
+    x = model.use("compiled", "fp32").engine.decode(codes)  # decoding compiles nothing
+    torch.testing.assert_close(x, model.decode(codes), atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize(
