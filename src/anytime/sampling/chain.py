@@ -6,23 +6,28 @@ The library has a kernel for each of them, and at a hundred rows starting them t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from anytime.autoencoders.residual_image import ResidualBlock
 
 Activation = Literal["relu", "silu", "sigmoid"]
 ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid"}
+NARROW = 16
+"""Channels that the narrowest tile has."""
 FEW = 16
 """Pixels of a program where there are few of them: it then begins before the one ahead has ended, as it is bound by latency."""
+PLACES = 16
+"""Of the map, that a program looks up at once."""
 PROGRAMS = 64
 """So many large tiles keep a card busy; where there are fewer, smaller ones do it better."""
 PDL = True
+"""Triton's interpreter, which tests use, knows no early beginnings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Link:
 
     W is a transposed convolution that makes a map `stride` times as large. Each of the stride² pixels that a pixel becomes has
     taps of its own: those of output row stride·i + p come from the rows i + (p + padding) // stride − t, t = 0, 1, ...
+    Where the last makes few channels, all these pixels are computed at once, as channels (p, q, channel) of a map that is not
+    enlarged: its stride is 1 and its `shuffle` what the stride was.
     """
 
     taps: Float[Tensor, "pixel tap tap in out"]
@@ -40,6 +47,7 @@ class Link:
     activation: Activation
     joins: bool
     keeps: bool
+    shuffle: int = 1
 
 
 class NoChainError(Exception):
@@ -52,7 +60,8 @@ def linked(layers: nn.Sequential) -> list[Link] | None:
         links = list(_links(list(layers)))
     except NoChainError:
         return None
-    return None if links[-1].joins else links  # the last writes with channels first, where a stream has them last
+    *body, last = links
+    return None if last.joins else [*body, _at_once(last)]  # it writes with channels first, where a stream has them last
 
 
 def _links(layers: list[nn.Module]) -> Iterator[Link]:
@@ -92,6 +101,21 @@ def _link(layer: nn.Module, behind: nn.Module | None, *, joins: bool, keeps: boo
     return Link(taps, layer.bias.detach().float(), stride, padding, _activation(behind), joins, keeps)
 
 
+def _at_once(link: Link) -> Link:
+    """The same with the taps of all pixels side by side, each at the rows and columns that it reads."""
+    stride, (_, count, _, channels, makes) = link.stride, link.taps.shape
+    if stride == 1 or stride**2 * makes > NARROW:
+        return link
+    first = [(pixel + link.padding) // stride for pixel in range(stride)]
+    whole = link.taps.new_zeros(1, *(first[-1] - first[0] + count,) * 2, channels, stride, stride, makes)
+    for p in range(stride):
+        for q in range(stride):
+            y, x = first[-1] - first[p], first[-1] - first[q]
+            whole[0, y : y + count, x : x + count, :, p, q] = link.taps[p * stride + q]
+    bias = link.bias.repeat(stride**2)
+    return replace(link, taps=whole.flatten(4), bias=bias, stride=1, padding=first[-1], shuffle=stride)
+
+
 def _activation(layer: nn.Module | None) -> Activation:
     """Of what comes next: itself, or a block's first."""
     named = layer.block[0] if isinstance(layer, ResidualBlock) else layer
@@ -99,6 +123,18 @@ def _activation(layer: nn.Module | None) -> Activation:
         if isinstance(named, kind):
             return name
     raise NoChainError
+
+
+def features(
+    codes: Int[Tensor, "batch length"], codebook: Float[Tensor, "entry dim"], height: int
+) -> Float[Tensor, "batch height width length"]:
+    """The map whose channels are the codes' entries, channels last."""
+    from anytime.sampling import kernels
+
+    (batch, length), dim = codes.shape, codebook.shape[1]
+    x = codebook.new_empty(batch, height, dim // height, length)
+    kernels.look_up[batch, _ceil(dim, PLACES)](codes, codebook, x, length, dim, LENGTH=_power_of_two(length), PLACES=PLACES)
+    return x
 
 
 def run(
@@ -118,7 +154,7 @@ def run(
         early = PDL and tile["M"] <= FEW
         kernels.convolve[_ceil(pixels, tile["M"]), _ceil(makes, tile["N"]), link.stride**2](
             x, link.taps, link.bias, stream if link.joins else y, total, y, pixels, height, width, *y.stride(),
-            IN=channels, OUT=makes, STRIDE=link.stride, PADDING=link.padding, TAPS=link.taps.shape[1],
+            IN=channels, OUT=makes, STRIDE=link.stride, PADDING=link.padding, TAPS=link.taps.shape[1], SHUFFLE=link.shuffle,
             JOINS=link.joins, KEEPS=link.keeps, ACTIVATION=link.activation, PDL=early,
             **tile, **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
@@ -127,12 +163,16 @@ def run(
 
 def tile_of(pixels: int, channels: int, makes: int, stride: int) -> dict[str, int]:
     """Shape of a program's tile, as measured on an H200 with 1 and 104 rows of MNIST's and CIFAR-10's models."""
-    deep = max(16, 1 << (channels - 1).bit_length())
-    if makes <= 16:
+    deep = max(16, _power_of_two(channels))
+    if makes <= NARROW:
         return {"M": 64, "N": 16, "K": min(64, deep), "num_warps": 4, "num_stages": 2}
     if _ceil(pixels, 64) * _ceil(makes, 64) * stride**2 < PROGRAMS:
         return {"M": FEW, "N": 16, "K": min(256, deep), "num_warps": 4, "num_stages": 3}
     return {"M": 64, "N": 64, "K": min(128 if makes > 64 else 64, deep), "num_warps": 4, "num_stages": 3}
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
 
 
 def _ceil(a: int, b: int) -> int:

@@ -60,5 +60,9 @@ class Decoder(FoldedDecoder):
     def _decoded(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
         if self.links is None:
             return super()._decoded(codes, out)
-        chain.run(self.links, self._features(codes).permute(0, 2, 3, 1).contiguous(), out)
+        if self.config.layout == "channel":
+            x = chain.features(codes, self.codebook, self.config.places[0])
+        else:
+            x = self._features(codes).permute(0, 2, 3, 1).contiguous()
+        chain.run(self.links, x, out)
         return out

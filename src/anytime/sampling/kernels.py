@@ -6,7 +6,7 @@
 - `attend`: one new query against the filled part of the cache, and no further.
 - `embed`: token and position, normed.
 - `draw_codes`: the draw of `noise.py`, hash and all, without asking the host.
-- `convolve`: a convolution of the decoder with all that follows it.
+- `look_up`, `convolve`: the decoder's map of codes, and a convolution with all that follows it.
 
 Post-norm blocks: h1 = norm(h + out(attention(h))), h2 = norm(h1 + down(relu(up(h1)))).
 """
@@ -203,6 +203,18 @@ def draw_codes(
 
 
 @triton.jit
+def look_up(codes, codebook, out, length, dim, LENGTH: tl.constexpr, PLACES: tl.constexpr):
+    """out[row, place, i] = codebook[codes[row, i], place]: entries of the codebook as channels, which come last."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * PLACES + tl.arange(0, PLACES)
+    i = tl.arange(0, LENGTH)
+    code = tl.load(codes + row * length + i, mask=i < length, other=0)
+    inside = (place < dim)[:, None] & (i < length)[None, :]
+    entry = tl.load(codebook + code[None, :] * dim + place[:, None], mask=inside, other=0.0)
+    tl.store(out + (row * dim + place)[:, None] * length + i[None, :], entry, mask=inside)
+
+
+@triton.jit
 def _activated(x, ACTIVATION: tl.constexpr):
     if ACTIVATION == "relu":
         return tl.maximum(x, 0.0)
@@ -223,7 +235,7 @@ def _taps(taps, part, pixel, channel, IN: tl.constexpr, OUT: tl.constexpr, TAPS:
 @triton.jit
 def convolve(
     x, taps, bias, stream, total, out, pixels, height, width, image_stride, row_stride, column_stride, channel_stride,
-    IN: tl.constexpr, OUT: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, TAPS: tl.constexpr,
+    IN: tl.constexpr, OUT: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, TAPS: tl.constexpr, SHUFFLE: tl.constexpr,
     JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -253,9 +265,15 @@ def convolve(
         w = _taps(taps, part, pixel, channel, IN, OUT, TAPS, K)
         sums = tl.dot(h, w, sums)
     sums += shift[None, :]
-    place_out = image * image_stride + (row * STRIDE + pixel // STRIDE) * row_stride
-    place_out += (column * STRIDE + pixel % STRIDE) * column_stride
-    target = place_out[:, None] + channel[None, :] * channel_stride
+    corner = image * image_stride + row * STRIDE * SHUFFLE * row_stride + column * STRIDE * SHUFFLE * column_stride
+    if SHUFFLE == 1:
+        offset = pixel // STRIDE * row_stride + pixel % STRIDE * column_stride + channel * channel_stride
+    else:
+        own: tl.constexpr = OUT // (SHUFFLE * SHUFFLE)
+        offset = (
+            channel // own // SHUFFLE * row_stride + channel // own % SHUFFLE * column_stride + channel % own * channel_stride
+        )
+    target = corner[:, None] + offset[None, :]
     inside = (place < pixels)[:, None] & (channel < OUT)[None, :]
     if JOINS:
         sums += tl.load(stream + target, mask=inside, other=0.0).to(tl.float32)

@@ -79,7 +79,7 @@ def test_links_compute_what_the_layers_do(name: str, shape: tuple[int, ...], whi
     assert links is not None and len(links) == count
     stream: Tensor | None = None
     for link in links:
-        total = by_taps(link, x) + link.bias
+        total = by_taps(link, x) + link.bias[: len(link.bias) // link.shuffle**2]
         if link.joins:
             assert stream is not None
             total = total + stream
@@ -100,7 +100,10 @@ def by_taps(link: Link, x: Tensor) -> Tensor:
                     i, j = (taps + (r + link.padding) // link.stride - v for r, v in ((p, t), (q, u)))
                     part = around[:, i : i + height, j : j + width] @ link.taps[p * link.stride + q, t, u]
                     out[:, p :: link.stride, q :: link.stride] += part
-    return out
+    if link.shuffle == 1:
+        return out
+    wide = out.unflatten(3, (link.shuffle, link.shuffle, -1)).permute(0, 1, 3, 2, 4, 5)
+    return wide.flatten(3, 4).flatten(1, 2)
 
 
 def test_what_is_no_chain() -> None:

@@ -77,11 +77,13 @@ with torch.no_grad():
             weights.normal_(std=0.2)
         torch.nn.init.normal_(autoencoder.quantizer.codebook)
         codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
-        features = to_features(autoencoder.quantizer.codebook[codes], config.layout, config.places)
+        codebook = autoencoder.quantizer.codebook
+        features = to_features(codebook[codes], config.layout, config.places).permute(0, 2, 3, 1).contiguous()
+        assert torch.equal(chain.features(codes, codebook, config.places[0]), features)
         links = chain.linked(folded(autoencoder.decoder))
         for chain.PROGRAMS in (10**9, 1):  # small tiles, then large ones
             out = torch.full((3, *config.shape), float("nan"))
-            chain.run(links, features.permute(0, 2, 3, 1).contiguous(), out)
+            chain.run(links, features, out)
             torch.testing.assert_close(out, autoencoder.decode(codes), atol=1e-4, rtol=0)
 print("all equal")
 """
