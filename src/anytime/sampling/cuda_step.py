@@ -111,7 +111,7 @@ class Step:
         self.weights, self.kernels = weights, kernels
         c = weights.config
         self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
-        self.padded = _power_of_two(c.width)
+        self.padded = power_of_two(c.width)
         self.untempered = torch.ones(c.length, device=weights.tokens.device)
 
     def __call__(self, buffers: Buffers, cut: Cut | None) -> None:
@@ -124,7 +124,7 @@ class Step:
             temperature = self.untempered
         self.kernels.draw_codes[batch,](
             logits, buffers.request, temperature, buffers.position, buffers.codes, c.length,
-            c.codebook_size, BLOCK=_power_of_two(c.codebook_size), **_launch(batch),
+            c.codebook_size, BLOCK=power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
     def _embedded(self, buffers: Buffers) -> Float[Tensor, "batch width"]:
@@ -141,9 +141,9 @@ class Step:
         dim = c.width // c.heads
         attended = qkv.new_empty(batch, c.width)
         group, block, warps, stages = _attention(batch, c.heads)
-        self.kernels.attend[batch, _ceil(c.heads, group)](
+        self.kernels.attend[batch, ceil_div(c.heads, group)](
             qkv, buffers.keys[layer], buffers.values[layer], buffers.position, attended, c.length, dim**-0.5,
-            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=_power_of_two(dim), BLOCK_T=block, STAGES=stages, num_warps=warps,
+            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=power_of_two(dim), BLOCK_T=block, STAGES=stages, num_warps=warps,
             **_launch(batch),
         )  # fmt: skip
         return attended
@@ -171,7 +171,7 @@ class Step:
     ) -> Float[Tensor, "batch width"]:
         out, (rows, width) = torch.empty_like(residual), residual.shape
         block = 1 if rows <= FEW else 4
-        self.kernels.add_norm[_ceil(rows, block),](
+        self.kernels.add_norm[ceil_div(rows, block),](
             x, bias, residual, norm.weight, norm.bias, out, rows, width, norm.eps,
             PARTS=x.shape[0] if x.ndim == 3 else 1, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
         )  # fmt: skip
@@ -193,7 +193,7 @@ class Step:
     def _product(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
         rows, (n, k) = len(x), linear.weight.shape
         tile = tile_of(rows, k, split, exact=self.precision == "ieee")
-        grid = (_ceil(rows, tile["BLOCK_M"]), _ceil(n, tile["BLOCK_N"]), split)
+        grid = (ceil_div(rows, tile["BLOCK_M"]), ceil_div(n, tile["BLOCK_N"]), split)
         self.kernels.linear[grid](
             x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
             PRECISION=self.precision, **tile, **_launch(rows),
@@ -224,7 +224,7 @@ def tile_of(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
     """Shape of a program's tile, as measured on an H200 with the paper's widths."""
     if exact:  # no tensor cores: a product is unrolled into single operations, so a deep tile takes minutes to compile
         return {"BLOCK_M": 16 if rows <= 16 else 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
-    deep = max(16, min(512, _power_of_two(k // split)))
+    deep = max(16, min(512, power_of_two(k // split)))
     if rows <= 16:
         return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": deep, "num_warps": 2, "num_stages": 2}
     once = split == 1 and k == deep  # all of k in one pass: what is read ahead for a second one would not fit beside it
@@ -232,11 +232,11 @@ def tile_of(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
     return {"BLOCK_M": 32 if rows <= 32 else 64, "BLOCK_N": 32, "BLOCK_K": depth, "num_warps": 4, "num_stages": 2}
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _ceil(a: int, b: int) -> int:
+def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
@@ -247,8 +247,8 @@ def bucket(rows: int) -> int:
     [1, 4, 16, 104, 192, 8192]
     """
     if 16 < rows <= 128:
-        return _ceil(rows, 8) * 8
-    size = _power_of_two(rows)
+        return ceil_div(rows, 8) * 8
+    size = power_of_two(rows)
     return size * 3 // 4 if 128 < rows <= size * 3 // 4 else size
 
 
