@@ -22,7 +22,7 @@ from anytime.autoencoders.vqvae import VQVAE
 from anytime.priors.transformer import Block, Cache, Transformer
 from anytime.sampling.eager import EagerEngine
 from anytime.sampling.engine import DECODED_AT_ONCE, DTYPES, Draft
-from anytime.sampling.folding import FoldedDecoder
+from anytime.sampling.folded_decoder import FoldedDecoder
 
 FEW = 8
 """Rows up to which one thread is faster than several: a step is many small products, and waking threads takes longer."""

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling import chain
+from anytime.sampling import decoder_chain
 from anytime.sampling.cuda_step import bucket, capture
-from anytime.sampling.folding import FoldedDecoder
+from anytime.sampling.folded_decoder import FoldedDecoder
 
 CAPTURED = 512
 """Rows up to which launching the kernels one by one would take longer than running them."""
@@ -28,7 +28,7 @@ class Decoder(FoldedDecoder):
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         super().__init__(autoencoder, dtype)
         chained = self.codebook.is_cuda and dtype is torch.bfloat16 and not self.config.is_sound
-        self.links = chain.linked(self.layers) if chained else None
+        self.links = decoder_chain.linked(self.layers) if chained else None
         self._captured: dict[int, _Captured] = {}
 
     def ready(self, rows: int) -> bool:
@@ -61,8 +61,8 @@ class Decoder(FoldedDecoder):
         if self.links is None:
             return super()._decoded(codes, out)
         if self.config.layout == "channel":
-            x = chain.features(codes, self.codebook, self.config.places[0])
+            x = decoder_chain.features(codes, self.codebook, self.config.places[0])
         else:
             x = self._features(codes).permute(0, 2, 3, 1).contiguous()
-        chain.run(self.links, x, out)
+        decoder_chain.run(self.links, x, out)
         return out

@@ -239,7 +239,7 @@ def convolve(
     JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """out = act(taps * x + bias + stream), see `chain.Link`; M pixels of x and N channels a program, channels last.
+    """out = act(taps * x + bias + stream), see `decoder_chain.Link`; M pixels of x and N channels a program, channels last.
 
     What the activation is given goes to `total`, which is laid out as `out` is.
     """

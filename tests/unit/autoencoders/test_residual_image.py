@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling.folding import folded
+from anytime.sampling.folded_decoder import folded
 from anytime.training.recipes import best_pictures, scaled
 
 

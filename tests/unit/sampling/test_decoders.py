@@ -10,9 +10,9 @@ from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.residual_image import ResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.model import load
-from anytime.sampling.chain import Link, linked, tile_of
+from anytime.sampling.decoder_chain import Link, linked, tile_of
 from anytime.sampling.engine import DECODED_AT_ONCE
-from anytime.sampling.folding import FoldedDecoder, folded
+from anytime.sampling.folded_decoder import FoldedDecoder, folded
 from anytime.training.recipes import recipe, scaled
 
 TOLERANCE = 1e-5
@@ -44,21 +44,18 @@ def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], w
     torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_in_bf16_pictures_are_those_of_fp32(name: str) -> None:
-    model = load(name)
-    codes = model.sample(8, seed=0).codes
-    x, exact = FoldedDecoder(model.autoencoder, torch.bfloat16)(codes), model.decode(codes)
-    assert x.dtype is torch.float32
-    assert 0 < (x - exact).abs().mean() < 1e-3
-
-
 @pytest.mark.parametrize("rows", [0, 1, DECODED_AT_ONCE + 1])
-def test_the_compiled_engine_decodes_all_rows(rows: int) -> None:
-    model = load("mnist")
+@pytest.mark.parametrize(("name", "precision"), [("mnist", "fp32"), ("mnist", "bf16"), ("cifar10", "bf16")])
+def test_the_compiled_engine_decodes_in_its_own_precision(name: str, precision: str, rows: int) -> None:
+    model = load(name)
     codes = torch.randint(model.codebook_size, (rows, 3), generator=torch.Generator().manual_seed(0))
-    x = model.use("compiled", "fp32").engine.decode(codes)  # decoding compiles nothing
-    torch.testing.assert_close(x, model.decode(codes), atol=TOLERANCE, rtol=0)
+    x = model.use("compiled", precision).engine.decode(codes)  # decoding compiles nothing
+    exact = model.decode(codes)
+    assert x.shape == exact.shape and x.dtype is torch.float32
+    if precision == "fp32":
+        torch.testing.assert_close(x, exact, atol=TOLERANCE, rtol=0)
+    elif rows:
+        assert TOLERANCE < (x - exact).abs().mean() < 2e-3
 
 
 @pytest.mark.parametrize(

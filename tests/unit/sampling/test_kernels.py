@@ -16,7 +16,8 @@ from anytime.sampling.cuda_step import FEW, split_of, tile_of
 SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
 CHECKED = """
 from jaxtyping import install_import_hook
-install_import_hook([f"anytime.sampling.{name}" for name in ("chain", "cuda_step")], "beartype.beartype")  # not the kernels
+checked = ["anytime.sampling.decoder_chain", "anytime.sampling.cuda_step"]  # not the kernels
+install_import_hook(checked, "beartype.beartype")
 """
 PROGRAM = """
 import torch
@@ -61,11 +62,11 @@ from dataclasses import replace
 import torch
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling import chain
-from anytime.sampling.folding import folded
+from anytime.sampling import decoder_chain
+from anytime.sampling.folded_decoder import folded
 from anytime.training.recipes import recipe
 
-chain.PDL = False
+decoder_chain.PDL = False
 torch.manual_seed(0)
 shapes = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 networks = ("cifar10", "best", (8, 24, 40)), ("mnist", "best", (24, 100)), ("cifar10", "paper", (8, 16, 32))
@@ -79,11 +80,11 @@ with torch.no_grad():
         codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
         codebook = autoencoder.quantizer.codebook
         features = to_features(codebook[codes], config.layout, config.places).permute(0, 2, 3, 1).contiguous()
-        assert torch.equal(chain.features(codes, codebook, config.places[0]), features)
-        links = chain.linked(folded(autoencoder.decoder))
-        for chain.PROGRAMS in (10**9, 1):  # small tiles, then large ones
+        assert torch.equal(decoder_chain.features(codes, codebook, config.places[0]), features)
+        links = decoder_chain.linked(folded(autoencoder.decoder))
+        for decoder_chain.PROGRAMS in (10**9, 1):  # small tiles, then large ones
             out = torch.full((3, *config.shape), float("nan"))
-            chain.run(links, features, out)
+            decoder_chain.run(links, features, out)
             torch.testing.assert_close(out, autoencoder.decode(codes), atol=1e-4, rtol=0)
 print("all equal")
 """
