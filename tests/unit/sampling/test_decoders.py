@@ -63,7 +63,7 @@ def test_the_compiled_engine_decodes_in_its_own_precision(name: str, precision: 
     [
         ("cifar10", (3, 32, 32), "paper", 4),
         ("cifar10", (3, 32, 32), "best", 16),  # four convolutions, and two blocks of two behind all but the last
-        ("mnist", (1, 28, 28), "best", 11),
+        ("mnist", (1, 28, 28), "best", 7),
     ],
 )
 @torch.no_grad()
