@@ -245,7 +245,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
     return replace(
         base,
         recipe="best",
-        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=0.75 if small else 1.0),
+        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=0.7 if small else 1.0),
         pretrain=stage,
         ordered=replace(stage, epochs=40, truncation=lengths),
         spare=spare,
