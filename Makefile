@@ -13,7 +13,7 @@ RUN := runs/demo
 .PHONY: install demo test test-long test-gpu lint types check bench docs clean
 
 install: $(VENV)/.runtime
-	@echo "try: $(BIN)/anytime sample mnist -n 4 --within 20ms"
+	@echo "try: $(BIN)/anytime sample mnist --within 20ms"
 
 demo: $(VENV)/.runtime
 	$(BIN)/anytime train digits --out $(RUN)

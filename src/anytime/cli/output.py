@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tempfile
 import zipfile
 from dataclasses import asdict
@@ -24,6 +25,8 @@ from anytime.storage import write_json, write_whole
 
 FILES_AT_MOST = 1000
 """A folder gets one file per sample up to here, and shards of this many above."""
+OURS = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
+"""Names of the files in it."""
 
 
 def check_kind(path: Path, model: AnytimeModel) -> None:
@@ -69,7 +72,9 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
         case ".wav":
             return _write_wavs(path, sample)
         case _:
-            _write_folder(path, sample)
+            written = _write_folder(path, sample)
+            older = [file.name for file in path.iterdir() if OURS.fullmatch(file.name) and file.name not in written]
+            return f"{path}, beside {len(older)} of earlier samples" if older else str(path)
     return str(path)
 
 
@@ -121,15 +126,17 @@ def read_sample(path: Path) -> Sample:
     return sample
 
 
-def _write_folder(folder: Path, sample: Sample) -> None:
+def _write_folder(folder: Path, sample: Sample) -> set[str]:
+    """One file a sample, or shards with a manifest; their names."""
     count = len(sample.data)
     if count <= FILES_AT_MOST:
-        for row in range(count):
+        names = [f"x-{row:04d}.{'wav' if sample.data.ndim == 3 else 'png'}" for row in range(count)]
+        for name, x in zip(names, sample.data, strict=True):
             if sample.data.ndim == 3:
-                write_wav(folder / f"x-{row:04d}.wav", sample.data[row])
+                write_wav(folder / name, x)
             else:
-                write_png(folder / f"x-{row:04d}.png", grid(sample.data[row : row + 1], gap=0))
-        return
+                write_png(folder / name, grid(x[None], gap=0))
+        return set(names)
     shards = []
     for index, start in enumerate(range(0, count, FILES_AT_MOST)):
         name = f"shard-{index:05d}.npz"
@@ -137,3 +144,4 @@ def _write_folder(folder: Path, sample: Sample) -> None:
         write_whole(folder / name, npz_bytes(sample, slice(start, end)))
         shards.append({"file": name, "first": start, "count": end - start})
     write_json(folder / "manifest.json", {"count": count, "model": sample.model, "seed": sample.seed, "shards": shards})
+    return {"manifest.json", *(str(shard["file"]) for shard in shards)}

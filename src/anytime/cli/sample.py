@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     from anytime.sampling.sampler import Sample
 
 
+USUAL = 64
+"""Samples that are drawn where nobody says how many."""
+ROOM = 0.5
+"""Of a deadline, that a single code of all of them may take: there should be time for more than one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run's folder, a saved model's, or the name of a model of the package."""
-    n: Annotated[int, tyro.conf.arg(aliases=("-n",))] = 64
-    """How many samples."""
+    n: Annotated[int | None, tyro.conf.arg(aliases=("-n",), metavar="N")] = None
+    """How many samples: 64 where nothing is said, or as many fewer as --within has time for."""
     codes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Draw so many codes of each; all by default."""
     fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
@@ -117,17 +123,35 @@ def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> 
             if arguments.pick is not None:
                 draft = draft.pick(_numbers(arguments.pick, "--pick"))
             return model.refine(draft, **budget, progress=console.progress), len(draft.rows)
+        settings: dict[str, Any] = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
+        model.settings(**settings)  # what is wrong with them is said before any work
+        n = arguments.n if arguments.n is not None else USUAL if within is None else rows_within(model, within)
         drawn = model.sample(
-            arguments.n,
+            n,
             seed=arguments.seed,
             **budget,
             prefix=_prefix(arguments.prefix),
-            temperature=arguments.temperature,
-            top_k=arguments.top_k,
-            top_p=arguments.top_p,
+            **settings,
             progress=console.progress,
         )
-        return drawn, arguments.n
+        return drawn, n
+
+
+def rows_within(model: AnytimeModel, within: float) -> int:
+    """The usual number of samples, or a power of two of fewer where this deadline is too short for as many."""
+    from anytime.sampling.budget import Budget, DeadlineWarning
+
+    Budget(codes=1, within=within)  # says what is wrong with it
+    for _ in range(2):  # the first one finds everything cold
+        took = model.sample(USUAL, codes=1).seconds
+    fit = int(USUAL * ROOM * within / took)
+    if fit >= USUAL:
+        return USUAL
+    fewer = 1 << max(0, fit.bit_length() - 1)
+    rows = "1 sample" if fewer == 1 else f"{fewer} samples"
+    text = f"{rows}, as one code of {USUAL} takes {took:.3g} s here, too much of --within; -n N draws another number"
+    warnings.warn(text, DeadlineWarning, stacklevel=2)
+    return fewer
 
 
 @contextmanager

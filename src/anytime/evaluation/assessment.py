@@ -236,6 +236,7 @@ def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> l
             "samples_per_second": speed.samples_per_second,
             "seconds_p50": speed.p50,
             "seconds_p95": speed.p95,
+            "draw_seconds": speed.draw,
             "decode_seconds": speed.decode,
             "decode_share": speed.decode_share,
             "repeats": speed.repeats,

@@ -47,15 +47,19 @@ class HuggingFace:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        drawn = self.draw(n, seed=seed, codes=codes)
+        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "huggingface")
+
+    @torch.no_grad()
+    def draw(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
         torch.manual_seed(seed)
         start = torch.full((n, 1), self.config.codebook_size, device=self.device)
         options = {"cache_implementation": "static"} if self.cache == "static" else {}
-        drawn = self.network.generate(
+        drawn: Tensor = self.network.generate(
             start, attention_mask=torch.ones_like(start), do_sample=True, top_k=0, min_new_tokens=codes, max_new_tokens=codes,
             pad_token_id=0, **options,
         )[:, 1:]  # fmt: skip
-        drawn = drawn.clamp(max=self.config.codebook_size - 1)  # the start symbol may be drawn; the decoder does not know it
-        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "huggingface")
+        return drawn.clamp(max=self.config.codebook_size - 1)  # the start symbol may be drawn; the decoder does not know it
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:

@@ -32,6 +32,9 @@ class Sampler(Protocol):
 
     def sample(self, n: int, *, seed: int, codes: int) -> Sample: ...
 
+    def draw(self, n: int, *, seed: int, codes: int) -> object:
+        """The same request without its decode."""
+
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor: ...
 
 
@@ -48,6 +51,10 @@ class Engine:
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
         return self.model.sample(n, seed=seed, codes=codes)
 
+    def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
+        wave = self.model.engine.wave
+        return [self.model.session(min(wave, n - first), seed=seed).draw(codes) for first in range(0, n, wave)]
+
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
         return self.model.engine.decode(codes)
@@ -62,7 +69,8 @@ class Speed:
     repeats: int
     p50: float
     p95: float
-    decode: float  # median seconds of decoding alone
+    draw: float  # median seconds of the same request without its decode
+    decode: float  # median seconds of decoding alone, which a GPU may be asked for while it still draws
 
     @property
     def samples_per_second(self) -> float:
@@ -70,7 +78,7 @@ class Speed:
 
     @property
     def decode_share(self) -> float:
-        """The part of the time that decoding takes."""
+        """The part of the time that decoding takes, were it asked for when all codes are there."""
         return self.decode / self.p50
 
 
@@ -83,25 +91,26 @@ def speed_by_codes(
     clock: Clock = time.perf_counter,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
-    """Time `model.sample(batch, codes=count)` and the decoding of the same codes, for each count, after a first try of both.
+    """Time `model.sample(batch, codes=count)`, its drawing and the decoding of as many codes, for each count, after a try.
 
     In rounds over all counts: a machine that is slower for a while is so for all of them. `progress` is told the rounds.
     """
     drawn = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warms up caches, compilers and graphs
     for codes in drawn:
         model.decode(codes)
-    wholes, decodes = ([list[float]() for _ in counts] for _ in range(2))
+    wholes, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
     begun, rounds = clock(), 0
     while rounds < min(AT_LEAST, repeats) or (rounds < repeats and clock() - begun < PATIENCE * len(counts)):
         rounds += 1
-        for codes, whole, decode in zip(drawn, wholes, decodes, strict=True):
+        for codes, whole, draw, decode in zip(drawn, wholes, draws, decodes, strict=True):
             whole.append(timed(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            draw.append(timed(partial(model.draw, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
             decode.append(timed(partial(model.decode, codes), model.device, clock))
         if progress is not None:
             progress(rounds)
     return [
-        Speed(count, batch, rounds, quantile(whole, 0.5), quantile(whole, 0.95), quantile(decode, 0.5))
-        for count, whole, decode in zip(counts, wholes, decodes, strict=True)
+        Speed(count, batch, rounds, quantile(whole, 0.5), quantile(whole, 0.95), quantile(draw, 0.5), quantile(decode, 0.5))
+        for count, whole, draw, decode in zip(counts, wholes, draws, decodes, strict=True)
     ]
 
 

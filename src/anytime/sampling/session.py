@@ -86,6 +86,15 @@ class Session:
             draft = self.draft
             return Sample(data, codes, seconds, draft.seed, draft.rows, draft.settings, draft.model, resumable)
 
+    def draw(self, codes: int) -> Int[Tensor, "n count"]:
+        """So many codes of every row, and no sample of them: a request without its decode."""
+        with self._lock:
+            for block in self._blocks:
+                self.engine.step(block, codes - block.fed)
+            drawn = self.codes[:, :codes]
+            self.engine.wait()
+            return drawn
+
     def _warm(self, clock: Clock, within: float) -> float:
         """Seconds that a cold engine needed before the deadline's clock may run; said, as the caller waits for them too."""
         if self.engine.ready(self._blocks[0].draft):

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ import torch
 from PIL import Image
 
 from anytime.cli import output
-from anytime.model import load
+from anytime.cli.sample import rows_within
+from anytime.model import AnytimeModel, load
 from anytime.sampling.sampler import Sample
 
 Command = Callable[..., Any]
@@ -85,6 +87,46 @@ def test_a_folder_has_one_picture_a_sample(command: Command, model: Path, tmp_pa
     for row in range(3):
         with Image.open(tmp_path / "pictures" / f"x-{row:04}.png") as image:
             np.testing.assert_array_equal(np.asarray(image), expected[row, 0].numpy())
+
+
+def test_a_folder_with_earlier_samples_says_so(command: Command, model: Path, tmp_path: Path) -> None:
+    assert command("sample", model, "-n", 5, "--out", "pictures").out.rstrip().endswith(": pictures")
+    (tmp_path / "pictures" / "mine.png").touch()
+    assert command("sample", model, "-n", 5, "--out", "pictures").out.rstrip().endswith(": pictures"), "all are written anew"
+    assert (
+        command("sample", model, "-n", 3, "--out", "pictures").out.rstrip().endswith(": pictures, beside 2 of earlier samples")
+    )
+    assert len(list((tmp_path / "pictures").iterdir())) == 6, "nothing is lost"
+
+
+class Clockwork:
+    """A model that takes a millisecond for each row of one code, and ten times as long at first."""
+
+    def __init__(self) -> None:
+        self.asked = list[int]()
+
+    def sample(self, n: int, *, codes: int) -> SimpleNamespace:
+        self.asked.append(n)
+        return SimpleNamespace(seconds=0.001 * n * codes * (10 if len(self.asked) == 1 else 1))
+
+
+@pytest.mark.parametrize(("within", "rows"), [(1.0, 64), (0.128, 64), (0.127, 32), (0.02, 8), (0.004, 2), (1e-6, 1)])
+@pytest.mark.filterwarnings("ignore::anytime.sampling.budget.DeadlineWarning")
+def test_as_many_rows_as_a_deadline_has_time_for(within: float, rows: int) -> None:
+    model = Clockwork()
+    assert rows_within(cast(AnytimeModel, model), within) == rows, "one code of them takes at most half of the time"
+    assert model.asked == [64, 64], "what is cold is not counted"
+
+
+def test_without_a_number_of_rows_a_deadline_decides(command: Command, model: Path) -> None:
+    many = command("sample", model, "--within", "100s", "--json")
+    assert json.loads(many.out.splitlines()[-1])["n"] == 64
+    few = command("sample", model, "--within", "1us", "--json")
+    assert json.loads(few.out.splitlines()[-1]).items() >= {"n": 1, "codes": 1}.items()
+    assert "note: 1 sample, as one code of 64 takes" in few.out
+    asked = command("sample", model, "-n", 3, "--within", "1us", "--json")
+    assert json.loads(asked.out.splitlines()[-1])["n"] == 3, "who says how many gets as many"
+    assert "--within must be above 0" in command("sample", model, "--within", "-1s").err
 
 
 def test_a_thousand_are_files_and_more_are_shards(
