@@ -15,6 +15,7 @@ from anytime.sampling.engine import DTYPES
 
 Row = dict[str, Any]
 OURS, THEIRS = "anytime", "huggingface"
+LITTLE = 0.1  # of the time that all codes take, that decoding should stay below
 STRAIGHT = 1.02  # times above the line from the decode alone to the full run that still count as on it: jitter
 
 
@@ -64,6 +65,8 @@ def _row(series: str, speed: Speed, length: int, limit: float, machine: Machine)
         "repeats": speed.repeats,
         "per_second": speed.samples_per_second,
         "ms_per_step": 1000 * (speed.p50 - speed.decode) / speed.codes,
+        "draw_seconds": speed.draw,
+        "decode_seconds": speed.decode,
         "decode_share": speed.decode_share,
         "limit_seconds": limit,
         "times_the_limit": speed.p50 / limit,
@@ -80,7 +83,7 @@ class Finding:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Ratios to Hugging Face at full length, and whether time grows with the codes no faster than a line."""
+    """Ratios to Hugging Face at full length, what decoding adds, and whether time grows no faster than a line."""
     full = [row for row in rows if row["fraction"] == 1]
     found = []
     for batch in dict.fromkeys(row["batch"] for row in full):
@@ -95,7 +98,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
                 text = f"{peer['p50'] / ours['p50']:.2f} times as fast: {ours['series']} {ours['p50']:.4g} s, "
                 claim = f"batch {batch}: faster than Hugging Face {name}"
                 found.append(Finding(claim, ours["p50"] < peer["p50"], f"{text}{peer['series']} {peer['p50']:.4g} s"))
-    return found + _lines(rows)
+    return found + [_added(row) for row in full if row["series"].startswith(OURS)] + _lines(rows)
+
+
+def _added(row: Row) -> Finding:
+    """One pass of the decoder beside many of the prior: a request with its decode against one without."""
+    drawn = row["draw_seconds"]
+    added, alone = row["p50"] / drawn - 1, row["decode_seconds"] / drawn
+    claim = f"{row['series']}, batch {row['batch']}: decoding adds less than a tenth to the time that all codes take"
+    return Finding(claim, added < LITTLE, f"{added:.3f} of {drawn:.4g} s; asked for by itself, {alone:.3f}")
 
 
 def _lines(rows: Sequence[Row]) -> list[Finding]:

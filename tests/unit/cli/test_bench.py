@@ -24,7 +24,8 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
     assert outcome.status == 0, outcome.err
     head, *table, last = outcome.out.strip().splitlines()
     assert "samples/s" in head
-    assert len(table) == 4
+    assert len(table) == 6, "four rows, and of each batch what decoding adds"
+    assert all("decoding adds less than a tenth" in line for line in table[4:])
     rows = json.loads(last)["rows"]
     results = read(tmp_path / "sampling" / "tiny-cpu.json")
     assert results.rows == rows
