@@ -138,6 +138,8 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     assert card.UNMEASURED not in page
     assert "| 0.25 | 4 |" in page
     assert "40 samples at temperature 1 (seed 0)" in page
+    order = json.loads(here("info", "little", "--json").out.splitlines()[-1])["order"]
+    assert len(order["gain"]) == len(order["entropy"]) == len(order["bits"]) == 16, "of the packed file itself"
     kept = (made.folder / "evaluation.json").read_text()
     assert json.loads(kept)["rows"] == json.loads(Path("figures/evaluation.json").read_text())["rows"]
     assert str(desk.parent) not in page + kept

@@ -56,11 +56,25 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if model.warmth is not None:
         facts["temperature"], below["temperature"] = asdict(model.warmth), [model.warmth.text]
     if order := read_order(Path(arguments.model)):
-        head = f"of the codes, on {order['examples']:,} validation examples"
-        facts["order"], below["order"] = order, [head, *order_view.lines(order)]
+        facts["order"], which = order, "validation"
+    elif order := _evaluated(locate(arguments.model), model.hash):
+        facts["order"], which = order, "held-out"
+    if order:
+        below["order"] = [f"of the codes, on {order['examples']:,} {which} examples", *order_view.lines(order)]
     for name, value in facts.items():
         first, *rest = below.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
     if broken := [law for law, kept in facts.get("check", {}).items() if not kept]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts
+
+
+def _evaluated(folder: Path, model: str) -> dict[str, Any]:
+    """What the evaluation that a packed model comes with tells of the order of its codes; nothing where there is none."""
+    from anytime.bundle import EVALUATION
+    from anytime.config import read_json
+    from anytime.evaluation import order_view
+
+    path = folder / EVALUATION
+    found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}
+    return order_view.evaluated(found["rows"]) if found["environment"].get("model") == model else {}

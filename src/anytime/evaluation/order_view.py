@@ -1,4 +1,4 @@
-"""The order of a run's codes to look at: figure and alarms for its report, lines of blocks and a table for a terminal."""
+"""The order of a model's codes to look at: figure and alarms for a run's report, lines of blocks and a table for a terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,30 @@ from typing import Any
 import numpy as np
 
 from anytime.evaluation.document import can_plot, picture, plot_png
+from anytime.evaluation.quality import Row
+from anytime.training.order import alarms
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters: more positions than these share one
 LINES = 10  # of the table
 CAPTION = "What each code brings, how much each position varies, and what the prior needs to know it; bits, validation data."
+
+
+def evaluated(rows: Sequence[Row]) -> dict[str, Any]:
+    """An order as `training.order` writes it, from the rows of an evaluation: of a model that has no run any more."""
+    errors, bits = ([row for row in rows if row["series"] == series] for series in ("error", "bits"))
+    if not errors or not bits:
+        return {}
+    error, entropy = [row["error"] for row in errors], [row["entropy"] for row in bits]
+    return {
+        "error_examples": errors[0]["examples"],
+        "error": error,
+        "gain": [row["gain"] for row in errors[1:]],
+        "examples": bits[0]["examples"],
+        "entropy": entropy,
+        "bits": [row["bits"] for row in bits],
+        "alarms": alarms(error, entropy),
+    }
 
 
 def section(order: Mapping[str, Any]) -> list[str]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from anytime.evaluation import order_view
-from anytime.evaluation.order_view import lines, section, sparkline
+from anytime.evaluation.order_view import evaluated, lines, section, sparkline
 
 FOUND = {
     "error_examples": 500,
@@ -54,3 +56,18 @@ def test_the_report_shows_figure_and_alarm(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(order_view, "can_plot", lambda: False)
     assert section(FOUND) == [head, alarm]
     assert section({}) == section({"bits": [1.0]}) == []
+
+
+def test_an_evaluation_tells_the_order_too() -> None:
+    errors = [1.0, 0.5, 0.3, 0.2999, 0.2998]
+    rows: list[dict[str, Any]] = [{"series": "samples", "codes": 1, "fid": 5.0}]
+    for codes, error in enumerate(errors):
+        gain = errors[codes - 1] - error if codes else None
+        rows.append({"series": "error", "codes": codes, "error": error, "gain": gain, "examples": 20})
+    rows += [{"series": "bits", "position": i, "bits": 2.0 + i, "entropy": 6.0, "examples": 100} for i in range(1, 5)]
+    order = evaluated(rows)
+    assert order["error"] == errors and len(order["gain"]) == 4 and order["bits"] == [3.0, 4.0, 5.0, 6.0]
+    assert (order["error_examples"], order["examples"]) == (20, 100)
+    assert order["alarms"] == ["codes 3-4 bring no gain: error 0.30000 without them, 0.29980 with them"]
+    assert lines(order)[-1] == f"warning: {order['alarms'][0]}"
+    assert evaluated(rows[:1]) == evaluated([]) == {}
