@@ -1,8 +1,10 @@
-"""The one error a user can cause."""
+"""The one error a user can cause, and warnings that point at the line that asked."""
 
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -11,6 +13,14 @@ class UserError(ValueError):
 
     The command line prints the sentence and exits with status 2; any other exception is a bug and keeps its traceback.
     """
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line outside the package that asked for this, however deep inside it was found out."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith("anytime."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.config import from_dict, read_json, to_dict
 from anytime.device import pick_device
-from anytime.errors import UserError, out_of_memory
+from anytime.errors import UserError, out_of_memory, warn
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
 from anytime.sampling.eager import EagerEngine
@@ -316,7 +315,7 @@ class AnytimeModel(nn.Module):
                     raise
                 size = (len(wave.rows) + 1) // 2
                 text = f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time"
-                warnings.warn(text, MemoryWarning, stacklevel=3)
+                warn(text, MemoryWarning)
                 self.engine.release()
         return parts[0] if len(parts) == 1 else self._joined(parts, time.perf_counter() - started)
 

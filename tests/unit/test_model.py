@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -276,3 +279,20 @@ def test_a_seed_out_of_range_is_named() -> None:
     for seed in (-1, 1 << 63):
         with pytest.raises(UserError, match=f"--seed must be between 0 and 2.63 - 1, not {seed}"):
             AnytimeModel(_tiny()).sample(1, seed=seed)
+
+
+def test_a_warning_points_at_the_line_that_asked(tiny: AnytimeModel, tmp_path: Path) -> None:
+    """In a program of its own: here shapes are checked on the way."""
+    program = tmp_path / "hurried.py"
+    tiny.save(tmp_path / "model")
+    program.write_text(
+        "import sys, anytime\n"
+        "model = anytime.load(sys.argv[1])\n"
+        "model.sample(3, within=1e-9)\n"
+        "next(model.stream(3, within=1e-9))\n"
+        "model.session(3).run(anytime.Budget(codes=8, within=1e-9))\n"
+    )
+    words = [sys.executable, "-W", "always", str(program), str(tmp_path / "model")]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    assert {int(line) for line in re.findall(r"hurried.py:(\d): DeadlineWarning", said)} == {3, 4, 5}
+    assert said.count("DeadlineWarning") == said.count("hurried.py")

@@ -17,7 +17,7 @@ import tyro
 
 from anytime.cli.arguments import Common
 from anytime.cli.duration import seconds
-from anytime.errors import UserError
+from anytime.errors import UserError, warn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,7 +150,7 @@ def rows_within(model: AnytimeModel, within: float) -> int:
     fewer = 1 << max(0, fit.bit_length() - 1)
     rows = "1 sample" if fewer == 1 else f"{fewer} samples"
     text = f"{rows}, as one code of {USUAL} takes {took:.3g} s here, too much of --within; -n N draws another number"
-    warnings.warn(text, DeadlineWarning, stacklevel=2)
+    warn(text, DeadlineWarning)
     return fewer
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from anytime import storage
 from anytime.config import from_dict
-from anytime.errors import UserError
+from anytime.errors import UserError, warn
 from anytime.sampling.budget import Budget, DeadlineWarning, Pace, may_go_on
 from anytime.sampling.engine import Draft, Engine, Rows
 from anytime.sampling.noise import Settings
@@ -81,7 +80,7 @@ class Session:
             seconds = clock() - started
             if budget.within is not None and seconds > budget.within and self.count == 1:
                 text = f"--within of {budget.within:g} s is shorter than one step and one decode: one code, {seconds:.4f} s"
-                warnings.warn(text, DeadlineWarning, stacklevel=3)
+                warn(text, DeadlineWarning)
             resumable = self if codes.shape[1] == self.count < self.length and len(codes) <= RESUMABLE else None
             draft = self.draft
             return Sample(data, codes, seconds, draft.seed, draft.rows, draft.settings, draft.model, resumable)
@@ -110,7 +109,7 @@ class Session:
         if took > NEGLIGIBLE * within:
             batch = "a single row" if rows == 1 else f"{rows} rows"
             text = f"the {self.engine.name} engine was cold for {batch}: {took:.3g} s came before --within began"
-            warnings.warn(text, DeadlineWarning, stacklevel=4)
+            warn(text, DeadlineWarning)
         return took
 
     def _step(self, clock: Clock, watched: bool, times: int) -> None:
