@@ -231,7 +231,7 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
         network="residual-image",
         quantizer=replace(old.quantizer, commitment=0.25, codebook="ema", restart=True),
         widths=tuple(64 << level for level in range(len(old.widths))),
-        blocks=2 if coloured else 1,  # so that decoding takes less than a tenth of the time that 16 codes take
+        blocks=2 if coloured else 1,  # beside 16 codes the decoder's time counts, and digits need no second one
     )
     layers, width = (6, 320) if coloured else (4, 192)
     prior = TransformerConfig(
