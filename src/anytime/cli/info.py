@@ -55,12 +55,12 @@ def run(arguments: Arguments) -> dict[str, Any]:
         facts["quality"], below["quality"] = asdict(model.table), table.lines(model.table)
     if model.warmth is not None:
         facts["temperature"], below["temperature"] = asdict(model.warmth), [model.warmth.text]
-    if order := read_order(Path(arguments.model)):
-        facts["order"], which = order, "validation"
-    elif order := _evaluated(locate(arguments.model), model.hash):
-        facts["order"], which = order, "held-out"
+    order, which = read_order(Path(arguments.model)), "validation"
+    if not order:
+        order, which = _evaluated(locate(arguments.model), model.hash), "held-out"
     if order:
-        below["order"] = [f"of the codes, on {order['examples']:,} {which} examples", *order_view.lines(order)]
+        head = f"of the codes, on {order['examples']:,} {which} examples"
+        facts["order"], below["order"] = order, [head, *order_view.lines(order)]
     for name, value in facts.items():
         first, *rest = below.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")

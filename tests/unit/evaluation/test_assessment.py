@@ -111,7 +111,7 @@ def test_speed(rows: list[Row]) -> None:
         assert row["batch"] == 100
         assert row["repeats"] == 3
         assert row["samples_per_second"] == pytest.approx(100 / row["seconds_p50"])
-        assert row["decode_share"] > 0
+        assert row["decode_share"] > 0 and row["draw_seconds"] > 0
 
 
 def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
