@@ -117,7 +117,7 @@ def test_in_bf16_its_chain_of_kernels_is_as_near_as_the_librarys(name: str, mode
     for n, k in ((1, model.length), (20, model.length), (100, 1), (100, model.length), (600, model.length // 2), (5, 0)):
         exact = model.autoencoder.decode(codes[:n, :k])
         by_chain, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
-        assert by_chain < 1.5 * by_library and by_library < 2e-3, (n, k)
+        assert by_chain <= 1.5 * by_library and by_library < 2e-3, (n, k)  # both may be exact where there is no code
 
 
 @pytest.mark.parametrize("which", ["paper", "best"])
