@@ -218,8 +218,8 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
 
     The prior is smaller than the paper's, and samples come faster: MNIST's and CIFAR-10's models fit into the package together.
     Small coloured pictures have 28 codes of the paper's 70, the first of 40 that are learned: with more of them reconstructions
-    get better, but samples worse. Their prior sees them moved by a pixel, which is nearly as good as new ones, and is drawn
-    from below temperature 1, where its errors pile up less (docs/log.md).
+    get better, but samples worse. Their prior sees them moved by a pixel, which is nearly as good as new ones. Coloured ones
+    are drawn below temperature 1, where the prior's errors pile up less (docs/log.md).
     """
     base = paper(name, shape)
     old, coloured = base.model.autoencoder, shape[0] > 1
@@ -240,20 +240,20 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
     )  # fmt: skip
     stage = AutoencoderStage(epochs=15, truncation=Full(), rate=5e-4, schedule="cosine", mirrored=coloured)
     lengths, versions = Mixture(full=0.25), 2 if coloured else 1
+    temperature = 0.7 if small else 0.8 if coloured else 1.0
     seen = {"epochs": 6, "views": VERSIONS} if small else {"epochs": 24, "views": versions}
-    rounds = 20 if not coloured else 40 if small else 10  # large pictures cost a judge more, and their sets are large
     return replace(
         base,
         recipe="best",
-        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=0.7 if small else 1.0),
+        model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=temperature),
         pretrain=stage,
         ordered=replace(stage, epochs=40, truncation=lengths),
         spare=spare,
         prior=PriorStage(batch=256, rate=1e-3, warmup=1000, schedule="cosine", average=0.999, **seen),
         tune=TuneStage(
-            epochs=rounds, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64, drawn_truncation=Mixture(full=0.5),
-            drawn_temperature=0.85 if small else 1.0, told=coloured, whole=small, average=0.999, views=versions,
-            width=96 if coloured else 64,
+            epochs=40 if coloured else 20, truncation=lengths, lead=4.0, error=10.0, swapped=0.05, drawn=64,
+            drawn_truncation=Mixture(full=0.5), drawn_temperature=0.85 if coloured else 1.0, told=coloured, whole=coloured,
+            average=0.999, views=versions, width=96 if coloured else 64,
         ),
     )  # fmt: skip
 

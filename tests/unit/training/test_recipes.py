@@ -155,7 +155,7 @@ def test_best_is_within_the_papers_code_budget_and_ends_with_a_tuned_decoder(sha
     assert best.tune is not None and best.tune.drawn > 0
     assert best.learning.autoencoder.length == {28: 40}.get(length, length) <= theirs.length
     assert best.prior.views == {16: 1, 28: 18, 100: 2}[length], "digits are not mirrored, and large pictures are not moved"
-    warm = {28: (0.7, 0.85)}.get(length, (1.0, 1.0))
+    warm = {16: (1.0, 1.0), 28: (0.7, 0.85), 100: (0.8, 0.85)}[length]
     assert (best.model.temperature, best.tune.drawn_temperature) == warm, "what docs/recipe.md says"
 
 
