@@ -2,21 +2,26 @@
 
 python -m anytime.evaluation.temperatures MODEL --data DIR --inception FILE
 python -m anytime.evaluation.temperatures MODEL --data DIR --inception FILE --grid 1 --codes 16 24 28 32 40
+python -m anytime.evaluation.temperatures MODEL --data DIR --inception FILE --out FILE      a killed one goes on
 
 `anytime evaluate` compares samples with the training pictures; here other samples are compared with the validation pictures,
-at every length. Chosen is the temperature of the least distance, averaged over the lengths.
+at every length. Chosen is the temperature of the least distance, averaged over the lengths, and at this one the most codes
+that do not make samples worse.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from anytime import data
+from anytime.config import read_json
 from anytime.data import Dataset
 from anytime.device import pick_device
 from anytime.errors import UserError
@@ -27,10 +32,14 @@ from anytime.evaluation.inception import network_for
 from anytime.evaluation.quality import Row, reference, sample_rows
 from anytime.model import AnytimeModel, load
 from anytime.randomness import derive
+from anytime.storage import write_json
 from anytime.training.folder import environment
+from anytime.training.log import Reporter
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
 SAMPLES = 10_000
+RISE = 0.6
+"""FID that more codes may cost on validation pictures, where one point is what we allow in the end: a choice needs a margin."""
 
 
 def measured(
@@ -41,16 +50,14 @@ def measured(
     samples: int = SAMPLES,
     cache: Path | None = None,
     codes: Sequence[int] | None = None,
-) -> list[Row]:
-    """Samples at every temperature and length against the validation pictures; lengths are those of `evaluate`, or `codes`."""
+    reporter: Reporter | None = None,
+) -> Iterator[list[Row]]:
+    """Samples of every length, those of `evaluate` or `codes`, against the validation pictures, temperature by temperature."""
     check_shape(model, dataset)
     shares = FRACTIONS if codes is None else [model.code_count(count) / model.length for count in codes]
-    real, seed = reference(dataset.validation, network, cache), derive(0, "temperatures")
-    return [
-        row
-        for temperature in temperatures
-        for row in sample_rows(model, shares, samples, real, network, seed=seed, temperature=temperature)
-    ]
+    real, seed = reference(dataset.validation, network, cache, reporter), derive(0, "temperatures")
+    for temperature in temperatures:
+        yield sample_rows(model, shares, samples, real, network, seed=seed, temperature=temperature, reporter=reporter)
 
 
 def chosen(rows: Sequence[Row], distance: str) -> float:
@@ -61,8 +68,34 @@ def chosen(rows: Sequence[Row], distance: str) -> float:
     return min(by_temperature, key=lambda t: sum(by_temperature[t]) / len(by_temperature[t]))
 
 
+def enough(rows: Sequence[Row], distance: str) -> int:
+    """The most codes of those measured that no fewer are nearer than by more than `RISE`.
+
+    >>> enough([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}], "fid")
+    22
+    """
+    least, most = math.inf, 0
+    for row in sorted(rows, key=lambda row: row["codes"]):
+        if row[distance] > least + RISE:
+            break
+        least, most = min(least, row[distance]), row["codes"]
+    return most
+
+
+def choice(rows: Sequence[Row], distance: str) -> dict[str, Any]:
+    """Both choices, and what they go by."""
+    best = chosen(rows, distance)
+    there = [row for row in rows if row["temperature"] == best]
+    return {
+        "chosen": best,
+        "by": f"least mean {distance} over {len(there)} lengths",
+        "codes": enough(there, distance),
+        "codes_by": f"most codes at {best:g} that no fewer are nearer than by more than {RISE} {distance}",
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the choice and the rows behind it, with their circumstances, as JSON; status 2 for a mistake."""
+    """Print the choices and the rows behind them, with their circumstances, as JSON; status 2 for a mistake."""
     parser = argparse.ArgumentParser(description="the temperature whose samples are nearest to the validation pictures")
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, help="a local copy of the set that the model was trained on")
@@ -72,33 +105,67 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at every temperature")
     parser.add_argument("--smoke", action="store_true", help="a random network in place of Inception: nothing is chosen by it")
     parser.add_argument("--device", help="cpu or cuda")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--out", type=Path, help="keep the JSON here, too, temperature by temperature, and go on from it")
+    given = sys.argv[1:] if argv is None else argv
     try:
-        for temperature in arguments.grid:
-            Settings(samples=arguments.samples, temperature=temperature)  # says what is wrong with them
-        device = pick_device(arguments.device)
-        model = load(arguments.model, device)
-        if model.is_sound:
-            raise UserError(f"temperatures are chosen by pictures, and {arguments.model} makes sound")
-        for count in arguments.codes or ():
-            model.code_count(count)  # says what is wrong with it, before the data are read
-        dataset = data.load(model.config.name, data=arguments.data)
-        network = network_for(arguments.inception, arguments.smoke, device)
-        rows = measured(model, dataset, network, arguments.grid, arguments.samples, codes=arguments.codes)
+        found = _measured(parser.parse_args(given), given)
     except UserError as error:
         print(f"temperatures: {error}", file=sys.stderr)
         return 2
+    print(json.dumps(found, indent=1))
+    return 0
+
+
+def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
+    """What is to be printed; with --out no temperature is measured that lies there."""
+    from anytime.cli.console import TrainingConsole
+    from anytime.cli.output import check_folder
+
+    if arguments.out is not None:
+        check_folder(arguments.out.parent)
+    for temperature in arguments.grid:
+        Settings(samples=arguments.samples, temperature=temperature)  # says what is wrong with them
+    device = pick_device(arguments.device)
+    model = load(arguments.model, device)
+    if model.is_sound:
+        raise UserError(f"temperatures are chosen by pictures, and {arguments.model} makes sound")
+    for count in arguments.codes or ():
+        model.code_count(count)  # says what is wrong with it, before the data are read
+    dataset = data.load(model.config.name, data=arguments.data)
+    network = network_for(arguments.inception, arguments.smoke, device)
     facts = {
         "dataset": dataset.name,
         "data": dataset.source,
         "compared_with": f"{len(dataset.validation):,} validation pictures",
+        "model": model.hash,
+        "command": portable(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given])),
     }
-    given = sys.argv[1:] if argv is None else argv
-    facts |= {"model": model.hash, "command": portable(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given]))}
-    lengths = len(rows) // len(arguments.grid)
-    choice = {"chosen": chosen(rows, network.distance), "by": f"least mean {network.distance} over {lengths} lengths"}
-    print(json.dumps({**facts, **choice, "rows": rows, "environment": environment(device)}, indent=1))
-    return 0
+
+    def document(rows: list[Row]) -> dict[str, Any]:
+        return {**facts, **choice(rows, network.distance), "rows": rows, "environment": environment(device)}
+
+    samples, codes = arguments.samples, arguments.codes
+    same = {"model": model.hash, "data": dataset.source, "network": network.name, "samples": samples, "lengths": codes}
+    rows = _known(arguments.out, same)
+    there = {row["temperature"] for row in rows}
+    if missing := [temperature for temperature in dict.fromkeys(arguments.grid) if temperature not in there]:
+        with TrainingConsole() as reporter:
+            for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=reporter):
+                rows += found
+                if arguments.out is not None:
+                    write_json(arguments.out, {**document(rows), "measured": same})
+    return document([row for row in rows if row["temperature"] in arguments.grid])
+
+
+def _known(path: Path | None, same: dict[str, Any]) -> list[Row]:
+    """What an earlier call has left, which a killed one goes on from; that of another model or other samples is refused."""
+    if path is None or not path.exists():
+        return []
+    there = read_json(path)
+    if there.get("measured") != same:
+        raise UserError(f"--out {path} holds other measurements than these; name another file")
+    rows: list[Row] = there["rows"]
+    return rows
 
 
 if __name__ == "__main__":

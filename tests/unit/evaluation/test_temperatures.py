@@ -9,7 +9,8 @@ import torch
 
 from anytime import data
 from anytime.evaluation.features import RandomNetwork
-from anytime.evaluation.temperatures import chosen, main, measured
+from anytime.evaluation.quality import Row, sample_rows
+from anytime.evaluation.temperatures import RISE, chosen, enough, main, measured
 from anytime.model import AnytimeModel
 
 
@@ -19,14 +20,23 @@ def test_the_least_mean_is_chosen() -> None:
     assert chosen(rows, "fid") == 0.9
 
 
+def test_codes_are_enough_where_more_make_samples_worse() -> None:
+    def most(*distances: float) -> int:
+        return enough([{"codes": index + 1, "fid": fid} for index, fid in enumerate(distances)], "fid")
+
+    assert most(9.0, 8.0, 7.0) == 3
+    assert most(9.0, 7.0, 7.0 + 0.9 * RISE, 7.0 + 1.1 * RISE) == 3, "above the best of all before, not the last"
+    assert most(9.0, 7.0, 8.0, 6.0) == 2, "what is kept would rise within"
+
+
 def test_other_samples_are_compared_with_the_validation_pictures(tiny: AnytimeModel, tmp_path: Path) -> None:
     dataset, network = data.load("digits").subset(200, 100), RandomNetwork(torch.device("cpu"))
-    rows = measured(tiny, dataset, network, (0.7, 1.0), 50, tmp_path)
+    rows = [row for found in measured(tiny, dataset, network, (0.7, 1.0), 50, tmp_path) for row in found]
     assert [(row["temperature"], row["codes"]) for row in rows] == [(t, c) for t in (0.7, 1.0) for c in (2, 3, 5, 6, 8)]
     assert {row["reference"] for row in rows} == {len(dataset.validation)} != {len(dataset.published_train)}
     assert {row["seed"] for row in rows} != {0}, "the seed of the reported samples"
     assert rows[0] != {**rows[5], "temperature": 0.7}
-    few = measured(tiny, dataset, network, (1.0,), 50, tmp_path, codes=(1, 3, 8))
+    (few,) = measured(tiny, dataset, network, (1.0,), 50, tmp_path, codes=(1, 3, 8))
     assert [row["codes"] for row in few] == [1, 3, 8]
     assert few[1] == {**rows[6], "fraction": 3 / 8} and few[2] == rows[9], "the same samples, at other lengths"
 
@@ -43,7 +53,39 @@ def test_it_prints_what_it_chose_and_why(
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
     assert found["command"].startswith("python -m anytime.evaluation.temperatures PATH --smoke --grid 0.5 1 --samples 40")
     assert found["by"].endswith("over 5 lengths")
+    assert found["codes"] in (2, 3, 5, 6, 8) and f"at {found['chosen']:g} that" in found["codes_by"]
     assert len(found["rows"]) == 10 and "hardware" in found["environment"] and found["model"] == tiny.hash
+
+
+def test_a_killed_one_goes_on_from_the_last_temperature(
+    tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = data.load("digits").subset(200, 100)
+    monkeypatch.setattr("anytime.data.load", lambda name, data: dataset)
+    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path / "cache"))
+    out, drawn = tmp_path / "numbers.json", []
+    folder = str(copy.deepcopy(tiny).save(tmp_path / "model"))
+    call = [folder, "--smoke", "--samples", "40", "--device", "cpu", "--grid", "0.5", "1"]
+    assert main(call) == 0
+    whole = json.loads(capsys.readouterr().out)
+
+    def killed(*given: object, temperature: float, **more: object) -> list[Row]:
+        drawn.append(temperature)
+        if temperature == 1 and len(drawn) == 2:
+            raise KeyboardInterrupt
+        return sample_rows(*given, temperature=temperature, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("anytime.evaluation.temperatures.sample_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+        main([*call, "--out", str(out)])
+    assert {row["temperature"] for row in json.loads(out.read_text())["rows"]} == {0.5}
+    capsys.readouterr()
+    assert main([*call, "--out", str(out)]) == 0
+    assert drawn == [0.5, 1.0, 1.0], "nothing is measured twice"
+    again = json.loads(capsys.readouterr().out)
+    assert again["rows"] == json.loads(out.read_text())["rows"] == whole["rows"]
+    assert main([*call, "--out", str(out), "--samples", "41"]) == 2
+    assert "holds other measurements than these" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -52,6 +94,7 @@ def test_it_prints_what_it_chose_and_why(
         (["nothing-here"], "nothing-here"),
         (["mnist", "--grid", "0"], "--temperature must be above 0"),
         (["mnist", "--samples", "1"], "--samples must be at least 2"),
+        (["mnist", "--out", "/proc/numbers.json"], "--out /proc cannot be written"),
         (["mnist", "--codes", "4", "17"], "--codes must be between 1 and 16, the model's length, not 17"),
     ],
 )
