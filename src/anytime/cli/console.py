@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
-LINE_SECONDS = 10.0  # between two lines where there is no terminal to redraw
+from anytime.training.log import Lines, told
+from anytime.training.tasks import Numbers
 
 
 class TrainingConsole:
@@ -19,16 +19,16 @@ class TrainingConsole:
         self.console = Console(stderr=True)
         columns = (
             TextColumn("{task.description:>9}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[losses]}"),
+            TextColumn("{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)),  # cut off first where it is narrow
         )
-        self.bars = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.bars = Progress(*columns, console=self.console, expand=True, disable=not self.console.is_terminal)
         self._bar: TaskID | None = None
-        self._name, self._begun, self._first, self._steps, self._line = "", 0.0, 0, 0, 0.0
+        self.lines = Lines()
 
     def __enter__(self) -> TrainingConsole:
         self.bars.start()
@@ -38,26 +38,22 @@ class TrainingConsole:
         self.bars.stop()
 
     def stage(self, name: str, step: int, steps: int) -> None:
-        self._name, self._begun, self._first, self._steps = name, time.monotonic(), step, steps
         self._bar = self.bars.add_task(name, total=steps, completed=step, losses="")
+        self.lines.stage(name, step, steps)
         if step:
             self.say(f"resuming the {name} stage at step {step:,} of {steps:,}")
 
-    def progress(self, step: int, losses: dict[str, float]) -> None:
-        text = "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
-        if self._bar is not None:
-            self.bars.update(self._bar, completed=step, losses=text)
-        now = time.monotonic()
-        if not self.console.is_terminal and (now - self._line > LINE_SECONDS or step == self._steps):
-            self._line = now
-            rate = (now - self._begun) / max(1, step - self._first)
-            self.say(f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {text}".rstrip())
+    def progress(self, step: int, losses: Numbers) -> None:
+        if not self.console.is_terminal:
+            self.lines.progress(step, losses)
+        elif self._bar is not None:
+            self.bars.update(self._bar, completed=step, losses=told(losses))
 
     def say(self, text: str) -> None:
         if self.console.is_terminal:
             self.console.print(text, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            self.lines.say(text)
 
 
 class SamplingConsole:

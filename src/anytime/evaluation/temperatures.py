@@ -34,7 +34,7 @@ from anytime.model import AnytimeModel, load
 from anytime.randomness import derive
 from anytime.storage import write_json
 from anytime.training.folder import environment
-from anytime.training.log import Reporter
+from anytime.training.log import Lines, Reporter
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
 SAMPLES = 10_000
@@ -118,11 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
     """What is to be printed; with --out no temperature is measured that lies there."""
-    from anytime.cli.console import TrainingConsole
-    from anytime.cli.output import check_folder
-
-    if arguments.out is not None:
-        check_folder(arguments.out.parent)
     for temperature in arguments.grid:
         Settings(samples=arguments.samples, temperature=temperature)  # says what is wrong with them
     device = pick_device(arguments.device)
@@ -148,12 +143,13 @@ def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, 
     same = {"model": model.hash, "data": dataset.source, "network": network.name, "samples": samples, "lengths": codes}
     rows = _known(arguments.out, same)
     there = {row["temperature"] for row in rows}
-    if missing := [temperature for temperature in dict.fromkeys(arguments.grid) if temperature not in there]:
-        with TrainingConsole() as reporter:
-            for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=reporter):
-                rows += found
-                if arguments.out is not None:
-                    write_json(arguments.out, {**document(rows), "measured": same})
+    missing = [temperature for temperature in dict.fromkeys(arguments.grid) if temperature not in there]
+    if missing and arguments.out is not None:
+        write_json(arguments.out, {"rows": rows, "measured": same})  # refused before an hour's work rather than after it
+    for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=Lines()) if missing else ():
+        rows += found
+        if arguments.out is not None:
+            write_json(arguments.out, {**document(rows), "measured": same})
     return document([row for row in rows if row["temperature"] in arguments.grid])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,38 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
+
+
+class Lines:
+    """A line on stderr now and then, where there is no terminal to redraw."""
+
+    SECONDS = 10.0  # between two of them
+
+    def __init__(self) -> None:
+        self._name, self._begun, self._first, self._steps, self._line = "", 0.0, 0, 0, 0.0
+
+    def stage(self, name: str, step: int, steps: int) -> None:
+        self._name, self._begun, self._first, self._steps = name, time.monotonic(), step, steps
+
+    def progress(self, step: int, losses: Numbers) -> None:
+        now = time.monotonic()
+        if now - self._line > self.SECONDS or step == self._steps:
+            self._line = now
+            rate = (now - self._begun) / max(1, step - self._first)
+            text = f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {told(losses)}"
+            self.say(text.rstrip())
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def told(losses: Numbers) -> str:
+    """In a line.
+
+    >>> told({"loss": 0.12345, "error": 1e-5})
+    'loss 0.1235  error 1e-05'
+    """
+    return "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
 
 
 class Metrics:

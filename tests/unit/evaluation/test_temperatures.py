@@ -86,6 +86,8 @@ def test_a_killed_one_goes_on_from_the_last_temperature(
     assert again["rows"] == json.loads(out.read_text())["rows"] == whole["rows"]
     assert main([*call, "--out", str(out), "--samples", "41"]) == 2
     assert "holds other measurements than these" in capsys.readouterr().err
+    assert main([*call, "--out", "/proc/numbers.json"]) == 2
+    assert "/proc/numbers.json cannot be written" in capsys.readouterr().err and len(drawn) == 3, "before anything is drawn"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,6 @@ def test_a_killed_one_goes_on_from_the_last_temperature(
         (["nothing-here"], "nothing-here"),
         (["mnist", "--grid", "0"], "--temperature must be above 0"),
         (["mnist", "--samples", "1"], "--samples must be at least 2"),
-        (["mnist", "--out", "/proc/numbers.json"], "--out /proc cannot be written"),
         (["mnist", "--codes", "4", "17"], "--codes must be between 1 and 16, the model's length, not 17"),
     ],
 )
