@@ -69,7 +69,7 @@ def chosen(rows: Sequence[Row], distance: str) -> float:
 
 
 def enough(rows: Sequence[Row], distance: str) -> int:
-    """The most codes of those measured that no fewer are nearer than by more than `RISE`.
+    """The most codes, of those measured, whose distance is at most `RISE` above the least with fewer.
 
     >>> enough([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}], "fid")
     22
@@ -90,7 +90,7 @@ def choice(rows: Sequence[Row], distance: str) -> dict[str, Any]:
         "chosen": best,
         "by": f"least mean {distance} over {len(there)} lengths",
         "codes": enough(there, distance),
-        "codes_by": f"most codes at {best:g} that no fewer are nearer than by more than {RISE} {distance}",
+        "codes_by": f"most codes at {best:g} whose {distance} is at most {RISE} above the least with fewer",
     }
 
 

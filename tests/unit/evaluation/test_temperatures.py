@@ -53,7 +53,7 @@ def test_it_prints_what_it_chose_and_why(
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
     assert found["command"].startswith("python -m anytime.evaluation.temperatures PATH --smoke --grid 0.5 1 --samples 40")
     assert found["by"].endswith("over 5 lengths")
-    assert found["codes"] in (2, 3, 5, 6, 8) and f"at {found['chosen']:g} that" in found["codes_by"]
+    assert found["codes"] in (2, 3, 5, 6, 8) and f"at {found['chosen']:g} whose" in found["codes_by"]
     assert len(found["rows"]) == 10 and "hardware" in found["environment"] and found["model"] == tiny.hash
 
 
