@@ -146,7 +146,7 @@ def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, 
     missing = [temperature for temperature in dict.fromkeys(arguments.grid) if temperature not in there]
     if missing and arguments.out is not None:
         write_json(arguments.out, {"rows": rows, "measured": same})  # refused before an hour's work rather than after it
-    for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=Lines()) if missing else ():
+    for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=Lines()):
         rows += found
         if arguments.out is not None:
             write_json(arguments.out, {**document(rows), "measured": same})

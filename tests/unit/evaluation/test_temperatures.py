@@ -14,6 +14,15 @@ from anytime.evaluation.temperatures import RISE, chosen, enough, main, measured
 from anytime.model import AnytimeModel
 
 
+@pytest.fixture
+def folder(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A saved model, whose data are few and whose cache is its own."""
+    dataset = data.load("digits").subset(200, 100)
+    monkeypatch.setattr("anytime.data.load", lambda name, data: dataset)
+    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path / "cache"))
+    return str(copy.deepcopy(tiny).save(tmp_path / "model"))
+
+
 def test_the_least_mean_is_chosen() -> None:
     found = {0.8: (5.0, 9.0), 0.9: (7.0, 6.0), 1.0: (4.0, 10.0)}
     rows = [{"temperature": t, "fid": fid} for t, both in found.items() for fid in both]
@@ -41,13 +50,7 @@ def test_other_samples_are_compared_with_the_validation_pictures(tiny: AnytimeMo
     assert few[1] == {**rows[6], "fraction": 3 / 8} and few[2] == rows[9], "the same samples, at other lengths"
 
 
-def test_it_prints_what_it_chose_and_why(
-    tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dataset = data.load("digits").subset(200, 100)
-    monkeypatch.setattr("anytime.data.load", lambda name, data: dataset)
-    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path / "cache"))
-    folder = str(copy.deepcopy(tiny).save(tmp_path / "model"))
+def test_it_prints_what_it_chose_and_why(tiny: AnytimeModel, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([folder, "--smoke", "--grid", "0.5", "1", "--samples", "40", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["chosen"] in (0.5, 1.0) and found["compared_with"] == "100 validation pictures"
@@ -58,13 +61,9 @@ def test_it_prints_what_it_chose_and_why(
 
 
 def test_a_killed_one_goes_on_from_the_last_temperature(
-    tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dataset = data.load("digits").subset(200, 100)
-    monkeypatch.setattr("anytime.data.load", lambda name, data: dataset)
-    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path / "cache"))
     out, drawn = tmp_path / "numbers.json", []
-    folder = str(copy.deepcopy(tiny).save(tmp_path / "model"))
     call = [folder, "--smoke", "--samples", "40", "--device", "cpu", "--grid", "0.5", "1"]
     assert main(call) == 0
     whole = json.loads(capsys.readouterr().out)
