@@ -217,14 +217,15 @@ def best_pictures(name: str, shape: Shape) -> RunConfig:
     prior's own.
 
     The prior is smaller than the paper's, and samples come faster: MNIST's and CIFAR-10's models fit into the package together.
-    Small coloured pictures have 20 codes of the paper's 70, the first of 40 that are learned: with more of them reconstructions
-    get better, but samples worse. Their prior sees them moved by a pixel, which is nearly as good as new ones. Coloured ones
-    are drawn below temperature 1, where the prior's errors pile up less (docs/log.md).
+    Small coloured pictures have 20 codes of the paper's 70, the first of 40 that are learned, large ones the first 40 of 100:
+    with more of them reconstructions get better, but samples worse. The prior sees small ones moved by a pixel, which is
+    nearly as good as new ones. Coloured ones are drawn below temperature 1, where the prior's errors pile up less
+    (docs/log.md).
     """
     base = paper(name, shape)
     old, coloured = base.model.autoencoder, shape[0] > 1
     small = coloured and shape[1] <= 32
-    length, spare = (20, 20) if small else (old.length, 0)
+    length, spare = (20, 20) if small else (40, 60) if coloured else (old.length, 0)
     autoencoder = replace(
         old,
         length=length,
