@@ -79,6 +79,16 @@ _ALL = (
         counts=True,
     ),
     Experiment(
+        name="objective",
+        figure="Eq. 6",
+        decides="the loss as printed, in sums, against each term's mean; two ways to select the epoch",
+        datasets=("cifar10",),
+        runs=("ordered", "means-by-reconstruction", "sums", "sums-by-reconstruction"),
+        inception=True,
+        several=True,
+        counts=True,
+    ),
+    Experiment(
         name="speed",
         figure="Fig. 4b",
         decides="seconds by code length: linear, decoding small, faster than the baselines",

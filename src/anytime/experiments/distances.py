@@ -17,7 +17,7 @@ FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 FULL = (1.0,)
 SAMPLES, SMOKE_SAMPLES = 10_000, 100
 """Samples of an ablation, and of a smoke run."""
-ALIKE = ("fid", "priors", "truncation", "regularization", "tailored")
+ALIKE = ("fid", "objective", "priors", "truncation", "regularization", "tailored")
 """Experiments that measure the same of a run: what one of them has kept serves the others."""
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anytime.autoencoders.layout import Layout
+from anytime.autoencoders.losses import Reduction
 from anytime.training.variants import PriorKind
 
 
@@ -21,6 +22,10 @@ class Kind:
     """Of the recipe's number of codes, for models that are made for fewer."""
     examples: int | None = None
     """Training pictures, where not all of them."""
+    reduction: Reduction | None = None
+    """Of the autoencoder's loss, where it is not the recipe's."""
+    select_by: Literal["total", "reconstruction"] | None = None
+    """The validation loss that selects the autoencoder's epoch, where it is not the recipe's."""
     share: str | None = None
     """The kind whose first stages are taken over."""
     called: str | None = None
@@ -73,6 +78,9 @@ KINDS = {
     },
     "ordered-vae": Kind(recipe="vae"),
     "standard-vae": Kind(recipe="vae", truncation="full", share="ordered-vae"),
+    "sums": Kind(reduction="sum"),
+    "sums-by-reconstruction": Kind(reduction="sum", select_by="reconstruction"),
+    "means-by-reconstruction": Kind(select_by="reconstruction"),
     "pixels": Kind(recipe="pixels"),
     "pca": Kind(recipe="pca"),
 }

@@ -53,6 +53,7 @@ TABLES = {
     ),
     "ordering": Table("fraction", "error", 5, ERRORS),
     EARLIER: Table("fraction", "error", 5, f"{ERRORS} An earlier form of `ordering`: the command is that of its commit."),
+    "objective": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
     "fid": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
     "speed": Table(
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."

@@ -77,6 +77,8 @@ def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
     words += [] if scale == "full" else ["--scale", scale]
     words += ["--truncation", told.truncation] if told.truncation else []
     words += ["--set", f"examples={config.examples}"] if told.examples else []
+    for key, value in _objective(told).items():
+        words += [word for stage in ("pretrain", "ordered") for word in ("--set", f"{stage}.{key}={value}")]
     words += ["--data", "DIR"] if local else []
     words += ["--seed", str(seed)] if seed else []
     words += ["--share", f"runs/{share}"] if share else []
@@ -108,7 +110,15 @@ def _config(told: Kind, dataset: Dataset, scale: Scale) -> AnyConfig:
     config = with_prior(config, told.prior) if told.prior else config
     config = scaled(config, scale)
     config = with_truncation(config, parse(told.truncation)) if told.truncation else config
+    if changes := _objective(told):
+        config = replace(config, pretrain=replace(config.pretrain, **changes), ordered=replace(config.ordered, **changes))
     return replace(config, examples=_examples(told.examples, scale)) if told.examples else config
+
+
+def _objective(told: Kind) -> dict[str, Any]:
+    """What a kind changes in both stages of the autoencoder."""
+    changes = {"reduction": told.reduction, "select_by": told.select_by}
+    return {key: value for key, value in changes.items() if value is not None}
 
 
 def _length(config: AnyConfig) -> int:

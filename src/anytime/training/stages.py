@@ -29,6 +29,8 @@ class AutoencoderStage:
     """The law of `keep`, drawn per sample."""
     reduction: Reduction = "mean"
     """How the terms of the loss weigh against each other."""
+    select_by: Literal["total", "reconstruction"] = "total"
+    """The validation loss whose smallest value selects the epoch that is kept."""
     batch: int = 128
     """Examples per step, over all ranks."""
     rate: float = 1e-3

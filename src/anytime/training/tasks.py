@@ -197,6 +197,8 @@ class AutoencoderTask:
         sums, counts = collective.total(sums) / len(self.validation), collective.total(counts)
         use = codebook_use(counts)
         numbers = dict(zip(self.loss_names, sums.tolist(), strict=True))
+        if self.stage.select_by == "reconstruction":  # the first one selects
+            numbers = {"reconstruction": numbers["reconstruction"]} | numbers
         return numbers | {"codes_used": use.used, "codes_dead": use.dead, "perplexity": use.perplexity}
 
 

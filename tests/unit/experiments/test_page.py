@@ -69,7 +69,7 @@ def test_results_of_the_earlier_experiment_are_still_read_and_drawn(tmp_path: Pa
 def test_every_experiment_has_a_table_and_a_module() -> None:
     assert EXPERIMENTS.keys() <= page.TABLES.keys()
     assert set(EXPERIMENTS) == {
-        "theorem", "layout", "ordering", "fid", "speed", "samples", "priority-code", "audio",
+        "theorem", "layout", "ordering", "fid", "objective", "speed", "samples", "priority-code", "audio",
         "vae", "priors", "truncation", "regularization", "tailored", "pca-prior",
     }  # fmt: skip
     for experiment in EXPERIMENTS.values():

@@ -152,3 +152,11 @@ def test_unordered_shares_the_first_stage(dataset: data.Dataset, tmp_path: Path)
     assert first == second, "the seconds too: it was not computed again"
     after = [(Paths(run.folder).after("pretrain")).read_bytes() for run in (ordered, unordered)]
     assert after[0] == after[1]
+
+
+def test_the_objective_changes_both_stages_of_the_autoencoder_and_its_command() -> None:
+    pictures = data.synthetic("cifar10", (3, 32, 32), count=8)
+    run = trainings.plan("sums-by-reconstruction", pictures, "short", 0, "cpu", Path("runs"))
+    for stage in (run.codes.pretrain, run.codes.ordered):
+        assert (stage.reduction, stage.select_by) == ("sum", "reconstruction")
+    assert "--set pretrain.reduction=sum --set ordered.reduction=sum --set pretrain.select_by=reconstruction" in run.command

@@ -192,3 +192,10 @@ def test_a_rate_may_fall_to_zero(tiny: AnytimeModel) -> None:
     rates = [made.rate(step) for step in range(steps + 1)]
     assert rates[0] == 1e-2 and rates[-1] == pytest.approx(0, abs=1e-9)
     assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("loss", ["total", "reconstruction"])
+def test_the_selecting_loss_comes_first(tiny: AnytimeModel, loss: str) -> None:
+    numbers = task(tiny, replace(STAGE, select_by=loss)).validate()  # type: ignore[arg-type]
+    assert next(iter(numbers)) == {"total": "loss"}.get(loss, loss)
+    assert numbers["loss"] > numbers["reconstruction"]

@@ -1,0 +1,58 @@
+"""Eq. 6 as printed, in sums of squares, against each term averaged on its own; the kept epoch selected by two losses."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from anytime.evaluation.summary import distance_name
+from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.results import Results, Row, Verdict, read, write_figure
+from anytime.experiments.verdicts import averages, below
+from anytime.experiments.workbench import Workbench
+
+SAMPLES = 50_000
+SERIES = {
+    "sums, by total": "sums",
+    "sums, by reconstruction": "sums-by-reconstruction",
+    "means, by total": "ordered",
+    "means, by reconstruction": "means-by-reconstruction",
+}
+"""Reduction and selecting loss, and the kind of run."""
+
+
+def compute(bench: Workbench) -> Results:
+    """FID by code length of all four."""
+    s, meter, rows = bench.setting, Meter(bench, samples_of(bench.setting, SAMPLES)), list[Row]()
+    bench.announce([(kind, seed) for seed in s.seeds for kind in SERIES.values()], alike=ALIKE)
+    for seed in s.seeds:
+        for series, kind in SERIES.items():
+            rows += [{**row, "series": series} for row in meter.of(kind, seed)]
+    return bench.results(rows, decide(rows), [meter.note(SAMPLES)])
+
+
+def decide(rows: list[Row]) -> list[Verdict]:
+    """Whether averaging each term gives the better samples, whichever loss selects the epoch."""
+    average = partial(averages, rows, value=distance_name(rows), fraction=FRACTIONS)
+    return [
+        Verdict(
+            f"{label(rows)}: means below sums, on average over the fractions, the epoch selected by {loss}",
+            *below({"average": (average(f"means, by {loss}"), average(f"sums, by {loss}"))}),
+            "Eq. 6 is printed with sums",
+        )
+        for loss in ("total", "reconstruction")
+    ]
+
+
+def draw(path: Path) -> Path:
+    """The figure beside a results file, from its numbers alone."""
+    import matplotlib.figure
+
+    results = read(path)
+    figure = matplotlib.figure.Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for series, style in zip(SERIES, ("o-", "o--", "s-", "s--"), strict=True):
+        plot(axes, results.rows, series, style)
+    axes.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
+    axes.legend()
+    return write_figure(path, figure)
