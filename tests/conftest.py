@@ -14,7 +14,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 if importlib.util.find_spec("triton") is not None:
-    import anytime.sampling.kernels  # noqa: F401  # before the hook: Triton compiles what it is given, wrappers included
+    import anytime.sampling.kernels.triton_kernels  # noqa: F401  # before the hook: Triton compiles what it is given, wrappers included
 
 install_import_hook("anytime", "beartype.beartype")
 
@@ -41,8 +41,8 @@ class Record:
     def pytest_sessionfinish(self) -> None:
         import torch
 
-        from anytime.storage import write_json
-        from anytime.training.folder import environment
+        from anytime.core.storage import write_json
+        from anytime.training.run_dir import environment
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         failed = sum(row["outcome"] == "failed" for row in self.rows)

@@ -11,10 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anytime.errors import UserError
+    from anytime.core.errors import UserError
     from anytime.model import AnytimeModel, load
     from anytime.sampling.budget import Budget, DeadlineWarning, MemoryWarning
-    from anytime.sampling.sampler import Sample
+    from anytime.sampling.sample import Sample
     from anytime.sampling.session import Session
 
 __version__ = "0.1.0"
@@ -36,9 +36,9 @@ _HOME = {
     "Budget": "anytime.sampling.budget",
     "DeadlineWarning": "anytime.sampling.budget",
     "MemoryWarning": "anytime.sampling.budget",
-    "Sample": "anytime.sampling.sampler",
+    "Sample": "anytime.sampling.sample",
     "Session": "anytime.sampling.session",
-    "UserError": "anytime.errors",
+    "UserError": "anytime.core.errors",
     "load": "anytime.model",
 }
 

@@ -16,24 +16,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime import packing, priors, storage
+from anytime import priors
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
-from anytime.config import from_dict, read_json, to_dict
-from anytime.device import pick_device
-from anytime.errors import UserError, out_of_memory, warn
+from anytime.core import quantized_weights, storage
+from anytime.core.config import from_dict, read_json, to_dict
+from anytime.core.device import pick_device
+from anytime.core.errors import UserError, out_of_memory, warn
+from anytime.models.registry import CONFIG, WEIGHTS, locate
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
-from anytime.sampling.eager import EagerEngine
-from anytime.sampling.engine import DECODED_AT_ONCE, Draft, Engine
-from anytime.sampling.engines import build
-from anytime.sampling.noise import Settings, check_temperature
-from anytime.sampling.sampler import Sample
+from anytime.sampling.engines.base import DECODED_AT_ONCE, Draft, Engine
+from anytime.sampling.engines.eager import EagerEngine
+from anytime.sampling.engines.registry import build
+from anytime.sampling.gumbel import Settings, check_temperature
+from anytime.sampling.quality_table import FILE as TABLE
+from anytime.sampling.quality_table import QualityTable, check_quality, read_table, write_table
+from anytime.sampling.sample import Sample
 from anytime.sampling.session import Progress, Session, read_session
-from anytime.sampling.table import FILE as TABLE
-from anytime.sampling.table import QualityTable, check_quality, read_table, write_table
 from anytime.sampling.warmth import Temperature, Warmth, meant, read_warmth, write_warmth
-from anytime.shelf import CONFIG, WEIGHTS, locate
 
 BLOCK = EagerEngine.block
 CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
@@ -373,8 +374,8 @@ def load(
     named = data.pop("hash", None)  # files from before it was written have none
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
     tensors, facts, found = storage.read_tensors(folder / WEIGHTS)
-    if facts.get("kind") == packing.KIND:
-        tensors = packing.unpacked(tensors)
+    if facts.get("kind") == quantized_weights.KIND:
+        tensors = quantized_weights.unpacked(tensors)
         found = storage.digest(tensors)
     if named not in (None, found):
         raise UserError(f"{folder / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from")

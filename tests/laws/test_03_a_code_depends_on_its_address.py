@@ -13,9 +13,9 @@ from torch import Tensor
 from anytime.model import BLOCK, AnytimeModel
 from anytime.priors import Network
 from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.eager import EagerEngine
-from anytime.sampling.engine import Draft
-from anytime.sampling.noise import Settings, gumbel, masked
+from anytime.sampling.engines.base import Draft
+from anytime.sampling.engines.eager import EagerEngine
+from anytime.sampling.gumbel import Settings, gumbel, masked
 from anytime.sampling.session import Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anytime.priors.continuous import ContinuousConfig, ContinuousTransformer
+from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
 
 SMALL = ContinuousConfig(length=7, layers=2, width=16, hidden=32, heads=2, mixtures=3, dropout=0.0)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.autoencoders import pca
 from anytime.autoencoders.truncation import Full, Truncation, Uniform, probabilities, truncate
+from anytime.baselines import pca
 
 
 def data(size: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anytime.autoencoders.truncation import Full, draw_keep, kept
-from anytime.autoencoders.vae import VAE, VAEConfig
+from anytime.baselines.vae import VAE, VAEConfig
 
 SHAPES = {"grey": (1, 12, 12), "colour": (3, 16, 8)}
 

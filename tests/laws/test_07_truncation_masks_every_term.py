@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anytime import randomness
 from anytime.autoencoders.losses import Losses, Reduction, exact_ordered_losses, vq_losses
 from anytime.autoencoders.quantizer import Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import (
@@ -25,6 +24,7 @@ from anytime.autoencoders.truncation import (
     truncate,
 )
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.core import random
 
 REDUCTIONS = ("sum", "mean")
 
@@ -138,7 +138,7 @@ def test_geometric_with_vanishing_p_is_uniform(length: int) -> None:
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-2] < 1e-11
     assert gaps[-1] < 1e-15
-    uniforms = randomness.uniform(0, torch.arange(2000))
+    uniforms = random.uniform(0, torch.arange(2000))
     assert torch.equal(draw_keep(Geometric(p=1e-15), length, uniforms), draw_keep(Uniform(), length, uniforms))
 
 
@@ -151,7 +151,7 @@ def test_keep_is_drawn_with_the_laws_frequencies(law: Truncation, length: int) -
     expected = probabilities(law, length)
     assert expected.sum().item() == pytest.approx(1, abs=1e-12)
     count = 40_000
-    keep = draw_keep(law, length, randomness.uniform(12, torch.arange(count)))
+    keep = draw_keep(law, length, random.uniform(12, torch.arange(count)))
     assert keep.min() >= 1 and keep.max() <= length
     observed = torch.bincount(keep, minlength=length + 1)[1:].double()
     possible = expected > 0

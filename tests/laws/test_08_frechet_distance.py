@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime import data
-from anytime.evaluation.features import RandomNetwork
-from anytime.evaluation.frechet import Moments, frechet_distance, gaussian_distance
-from anytime.evaluation.inception import Inception, find_inception
-from anytime.evaluation.quality import reference
-from anytime.evaluation.statistics import Statistics
-from anytime.evaluation.yardstick import measured
+from anytime.evaluation.fid_check import measured
+from anytime.metrics.feature_stats import Statistics
+from anytime.metrics.features import RandomNetwork
+from anytime.metrics.fid import Moments, frechet_distance, gaussian_distance
+from anytime.metrics.inception import Inception, find_inception
+from anytime.metrics.quality import reference
 
 
 def normal(n: int, size: int, seed: int = 0) -> torch.Tensor:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import Budget, DeadlineWarning, Pace
-from anytime.sampling.engine import Draft, Rows
-from anytime.sampling.noise import Settings
+from anytime.sampling.engines.base import Draft, Rows
+from anytime.sampling.gumbel import Settings
 from anytime.sampling.session import Session
 
 LENGTH = 50

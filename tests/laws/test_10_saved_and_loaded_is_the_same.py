@@ -10,8 +10,8 @@ import torch
 
 import anytime
 from anytime.model import AnytimeModel
+from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.sampling.warmth import FILE as WARMTH
-from anytime.shelf import CONFIG, WEIGHTS
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ import pytest
 
 import anytime
 from anytime.cli import main
-from anytime.errors import UserError
-from anytime.experiments.catalogue import EXPERIMENTS
-from anytime.storage import read_tensors
+from anytime.core.errors import UserError
+from anytime.core.storage import read_tensors
+from anytime.experiments.registry import EXPERIMENTS
 
 collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other folders have modules of the same name
 PATIENCE = 120  # seconds to wait for a process that should answer within a few

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from anytime.bundle import bundle
-from anytime.errors import UserError
+from anytime.core.errors import UserError
+from anytime.export.bundle import bundle
 
 Here = Callable[..., Any]
 

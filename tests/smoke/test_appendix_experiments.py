@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from anytime.experiments import results, vae
-from anytime.experiments.distances import FRACTIONS
-from anytime.experiments.results import Results, Row
+from anytime.core import results
+from anytime.core.results import Results, Row
+from anytime.experiments import vae
+from anytime.experiments.fid_evaluator import FRACTIONS
 from anytime.training.log import read
 
 Here = Callable[..., Any]

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from anytime import shelf, storage
-from anytime.bundle import Formats, bundle, main
-from anytime.config import to_dict
-from anytime.evaluation import card
+from anytime.core import storage
+from anytime.core.config import to_dict
+from anytime.core.quantized_weights import KIND
+from anytime.evaluation import model_card
+from anytime.export.bundle import Formats, bundle, main
 from anytime.model import load
-from anytime.packing import KIND
+from anytime.models import registry
+from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.sampling.warmth import FILE as WARMTH
-from anytime.shelf import CONFIG, WEIGHTS
 
 Here = Callable[..., Any]
 SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
@@ -27,8 +28,8 @@ SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
 
 @pytest.fixture
 def desk(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a finished run, beside an empty shelf."""
-    monkeypatch.setattr(shelf, "FOLDER", tmp_path / "shelf")
+    """A folder with a finished run, beside an empty registry."""
+    monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
     (tmp_path / "desk").mkdir()
     monkeypatch.chdir(tmp_path / "desk")
     shutil.copytree(finished("best"), "run")
@@ -51,8 +52,8 @@ def test_the_second_command_a_user_types(desk: Path, here: Here) -> None:
 def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
     """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
     made = bundle(Path("run"), "little")
-    assert made.folder == shelf.FOLDER / "little"
-    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, card.FILE}
+    assert made.folder == registry.FOLDER / "little"
+    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, model_card.FILE}
     tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
     assert facts == {"kind": KIND}
     assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8
@@ -86,7 +87,7 @@ def test_formats(desk: Path, tmp_path: Path) -> None:
         assert made.folder == tmp_path / "out" / prior
     assert sizes["int8"] < sizes["bf16"] < sizes["fp32"]
     assert load(tmp_path / "out" / "fp32").hash == load("run").hash
-    assert not shelf.FOLDER.exists()
+    assert not registry.FOLDER.exists()
 
 
 def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
@@ -100,10 +101,10 @@ def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(sample.data, whole.sample(6, seed=1, codes=5).data, atol=1e-5, rtol=1e-5)
     assert first.warmth is not None and whole.warmth is not None
     assert first.warmth.temperature == whole.warmth.temperature[:5]
-    page = (made.folder / card.FILE).read_text()
+    page = (made.folder / model_card.FILE).read_text()
     assert "| codes | 5 of 126, the most important first; 16 were learned, the last 11 are cut off |" in page
     assert "from 1 to 5 gives" in page
-    assert "cut off" not in (bundle(Path("run"), "whole", out=tmp_path).folder / card.FILE).read_text()
+    assert "cut off" not in (bundle(Path("run"), "whole", out=tmp_path).folder / model_card.FILE).read_text()
 
 
 def test_a_bundle_that_is_drawn_at_a_temperature_of_its_own(desk: Path, tmp_path: Path, here: Here) -> None:
@@ -115,7 +116,7 @@ def test_a_bundle_that_is_drawn_at_a_temperature_of_its_own(desk: Path, tmp_path
     assert here("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
     assert load(made.folder).code_count(quality=0.5) >= 1
     again = bundle(Path("run"), "cool", temperature=0.7, evaluation=Path("figures/evaluation.json"), out=tmp_path)
-    page = (again.folder / card.FILE).read_text()
+    page = (again.folder / model_card.FILE).read_text()
     assert "| temperature | 0.7 where nothing else is said |" in page
     assert "40 samples at temperature 0.7 (seed 0)" in page
     assert json.loads(here("info", made.folder, "--json").out.splitlines()[-1])["drawn_at"] == 0.7
@@ -123,8 +124,8 @@ def test_a_bundle_that_is_drawn_at_a_temperature_of_its_own(desk: Path, tmp_path
 
 def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     made = bundle(Path("run"), "little")
-    page = (made.folder / card.FILE).read_text()
-    assert card.UNMEASURED in page
+    page = (made.folder / model_card.FILE).read_text()
+    assert model_card.UNMEASURED in page
     for words in ("recipe", "best, scale smoke", "6 + 6 + 6", "anytime train digits", "CC BY-SA 3.0", "MIT", made.hash):
         assert words in page
     assert str(desk.parent) not in page, "no place of this machine"
@@ -134,8 +135,8 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     assert again.hash == made.hash
     assert (made.folder / "quality.json").read_bytes() == table, "the table is of these weights, and stays"
     assert load("little").code_count(quality=0.5) >= 1
-    page = (made.folder / card.FILE).read_text()
-    assert card.UNMEASURED not in page
+    page = (made.folder / model_card.FILE).read_text()
+    assert model_card.UNMEASURED not in page
     assert "| 0.25 | 4 |" in page
     assert "40 samples at temperature 1 (seed 0)" in page
     order = json.loads(here("info", "little", "--json").out.splitlines()[-1])["order"]
@@ -151,24 +152,26 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
 
 def test_a_card_tells_of_another_temperature(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
     made = bundle(Path("run"), "little")
-    page = (made.folder / card.FILE).read_text()
+    page = (made.folder / model_card.FILE).read_text()
     assert here("evaluate", made.folder, *SMOKE, "--temperature", 0.8, "--out", "cooler").status == 0
     for _ in range(2):  # a second time in place of the first
-        assert card.main([str(made.folder), "cooler/evaluation.json"]) == 0
-    more = (made.folder / card.FILE).read_text()
+        assert model_card.main([str(made.folder), "cooler/evaluation.json"]) == 0
+    more = (made.folder / model_card.FILE).read_text()
     assert more.count("### At temperature 0.8\n") == more.count("40 samples at temperature 0.8 (seed 0)") == 1
     bare = json.loads(Path("cooler/evaluation.json").read_text())
     bare["rows"] = [row for row in bare["rows"] if row["series"] != "samples"]
     Path("bare.json").write_text(json.dumps(bare))
-    assert card.main([str(made.folder), "bare.json"]) == 2
+    assert model_card.main([str(made.folder), "bare.json"]) == 2
     assert "bare.json holds no FID by code length" in capsys.readouterr().err
-    assert (made.folder / card.FILE).read_text() == more
-    start, end = page.split(card.LIMITS)
-    assert more.startswith(start.rstrip()) and more.endswith(card.LIMITS + end), "nothing else has changed"
+    assert (made.folder / model_card.FILE).read_text() == more
+    start, end = page.split(model_card.LIMITS)
+    assert more.startswith(start.rstrip()) and more.endswith(model_card.LIMITS + end), "nothing else has changed"
     assert all(row["series"] != "speed" for row in json.loads((made.folder / "evaluation-0.8.json").read_text())["rows"])
     bundle(Path("run"), "little", Formats(prior="bf16"))
     assert not list(made.folder.glob("evaluation*.json")), "they were of other weights"
-    assert card.main([str(made.folder), "cooler/evaluation.json"]) == card.main(["run", "cooler/evaluation.json"]) == 2
+    assert (
+        model_card.main([str(made.folder), "cooler/evaluation.json"]) == model_card.main(["run", "cooler/evaluation.json"]) == 2
+    )
     assert "is of another model" in (said := capsys.readouterr().err) and "run has no card" in said
 
 
@@ -198,8 +201,8 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     assert here("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence
-    assert f"anytime evaluate {shelf.FOLDER / 'little'}" in sentence
-    assert not shelf.FOLDER.exists()
+    assert f"anytime evaluate {registry.FOLDER / 'little'}" in sentence
+    assert not registry.FOLDER.exists()
 
 
 def test_a_folder_that_was_tampered_with(desk: Path, here: Here) -> None:

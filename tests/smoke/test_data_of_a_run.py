@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from anytime import data
-from anytime.errors import UserError
-from anytime.training.recipes import recipe, scaled
+from anytime.core.errors import UserError
+from anytime.recipes.presets import recipe, scaled
 from anytime.training.run import train
 
 

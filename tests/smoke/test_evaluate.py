@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anytime.evaluation import statistics
-from anytime.experiments import results
+from anytime.core import results
+from anytime.metrics import feature_stats
 from anytime.model import load
 
 Here = Callable[..., Any]
@@ -100,10 +100,10 @@ def test_a_better_table_is_kept(run: Path, here: Here) -> None:
 
 
 def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(statistics, "CHUNK", 10)
-    monkeypatch.setattr(statistics, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(feature_stats, "CHUNK", 10)
+    monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
     assert here("evaluate", run, *SMOKE, "--out", tmp_path / "whole").status == 0
-    save, saves = statistics._save, []
+    save, saves = feature_stats._save, []
 
     def dying(path: Path, *rest: Any) -> None:
         save(path, *rest)
@@ -113,7 +113,7 @@ def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(statistics, "_save", dying)
+        patch.setattr(feature_stats, "_save", dying)
         assert here("evaluate", run, *SMOKE, "--out", tmp_path / "parts").status == 130
     assert not (tmp_path / "parts" / "evaluation.json").exists()
     outcome = here("evaluate", run, *SMOKE, "--out", tmp_path / "parts")

@@ -12,12 +12,13 @@ import pytest
 from PIL import Image
 
 from anytime import data
+from anytime.core import results
 from anytime.data import Dataset
 from anytime.data.loader import to_float
-from anytime.evaluation.reconstruction import error_by_row
-from anytime.experiments import layout, results
+from anytime.experiments import layout
+from anytime.metrics.code_stats import error_by_codes
+from anytime.metrics.reconstruction import error_by_row
 from anytime.model import load
-from anytime.training.order import error_by_codes
 
 Runs = dict[str, Path]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anytime.data.idx import to_idx
+from anytime.data.mnist import to_idx
 
 Here = Callable[..., Any]
 MINUTE = 60

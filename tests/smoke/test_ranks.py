@@ -16,7 +16,7 @@ import rank
 import torch
 from torch import Tensor, nn
 
-from anytime.storage import read_tensors
+from anytime.core.storage import read_tensors
 
 CLOSE = 1e-4
 SETTINGS = {

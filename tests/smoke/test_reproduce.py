@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import anytime
-from anytime.evaluation import statistics
-from anytime.experiments import fid, ordering, page, priority_code, results, samples, speed, workbench
-from anytime.experiments.catalogue import EXPERIMENTS
-from anytime.experiments.results import Results, Row
+from anytime.core import results
+from anytime.core.results import Results, Row
+from anytime.experiments import fid, ordering, priority_code, results_page, runner, samples, speed
+from anytime.experiments.registry import EXPERIMENTS
+from anytime.metrics import feature_stats
 
 ROOT = Path(anytime.__file__).parents[2]
 Here = Callable[..., Any]
@@ -63,7 +64,7 @@ def test_an_experiment(name: str, here: Here, request: pytest.FixtureRequest, tm
     kinds = {key.split()[0]: training["command"] for key, training in found.environment["training"].items()}
     assert set(kinds) == set(EXPERIMENTS[name].runs)
     assert all(command.startswith("anytime train digits --recipe ") for command in kinds.values())
-    text = page.page(tmp_path, tmp_path / "page.md")
+    text = results_page.page(tmp_path, tmp_path / "page.md")
     assert f"## {name}: digits" in text
     assert text.count(f"| **{name}, digits**: ") == len(found.verdicts)
 
@@ -138,7 +139,7 @@ def test_killed_between_training_and_measuring(own: Path, here: Here, monkeypatc
     """The unordered run is trained, then the process dies; the same command trains nothing again."""
     shutil.rmtree(own / "digits-paper-smoke-unordered-0")
     command = ("reproduce", "ordering", *SMOKE, "--runs-dir", own, "--out", tmp_path / "out")
-    load = workbench.load
+    load = runner.load
 
     def dying(folder: Path, *rest: Any) -> Any:
         if "unordered" in folder.name:
@@ -146,7 +147,7 @@ def test_killed_between_training_and_measuring(own: Path, here: Here, monkeypatc
         return load(folder, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(workbench, "load", dying)
+        patch.setattr(runner, "load", dying)
         outcome = here(*command)
     assert outcome.status == 130
     assert "training digits-paper-smoke-unordered-0: 2 + 2 + 2 epochs" in outcome.err
@@ -161,12 +162,12 @@ def test_killed_between_training_and_measuring(own: Path, here: Here, monkeypatc
 
 def test_killed_inside_fid(own: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was gathered of a run's samples is gone on with, to the same numbers; the features are then removed."""
-    monkeypatch.setattr(statistics, "CHUNK", 25)
-    monkeypatch.setattr(statistics, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(feature_stats, "CHUNK", 25)
+    monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
     command = ("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out")
     assert here(*command, tmp_path / "whole").status == 0
     (own / "measured" / "fid-digits-smoke.json").unlink()
-    save, saves = statistics._save, []
+    save, saves = feature_stats._save, []
 
     def dying(path: Path, *rest: Any) -> None:
         save(path, *rest)
@@ -175,7 +176,7 @@ def test_killed_inside_fid(own: Path, here: Here, monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(statistics, "_save", dying)
+        patch.setattr(feature_stats, "_save", dying)
         assert here(*command, tmp_path / "parts").status == 130
     assert [path.name for path in (own / "measured").iterdir() if path.is_dir()] == ["fid-digits-smoke-unordered-0"]
     outcome = here(*command, tmp_path / "parts")
@@ -236,7 +237,7 @@ def test_the_list(here: Here) -> None:
 
 def test_the_results_page_is_up_to_date() -> None:
     target = ROOT / "docs" / "results.md"
-    assert target.read_text(encoding="utf-8") == page.page(ROOT / "results", target), "run `make docs`"
+    assert target.read_text(encoding="utf-8") == results_page.page(ROOT / "results", target), "run `make docs`"
 
 
 def test_results_of_another_format_are_refused(tmp_path: Path, here: Here) -> None:

@@ -14,16 +14,16 @@ import pytest
 import soundfile
 import torch
 
-from anytime.bundle import bundle
+from anytime.core.errors import UserError
+from anytime.core.pause import Pause, Paused
+from anytime.core.results import read
+from anytime.core.storage import read_tensors
 from anytime.data import Dataset
-from anytime.data.tones import synthetic_sounds
-from anytime.errors import UserError
-from anytime.evaluation import card
-from anytime.experiments.results import read
+from anytime.data.synthetic import synthetic_sounds
+from anytime.evaluation import model_card
+from anytime.export.bundle import bundle
 from anytime.model import load
-from anytime.storage import read_tensors
-from anytime.training.pause import Pause, Paused
-from anytime.training.recipes import RunConfig, recipe, scaled
+from anytime.recipes.presets import RunConfig, recipe, scaled
 from anytime.training.run import train
 
 Here = Callable[..., Any]
@@ -81,7 +81,7 @@ def test_unordered_shares_the_first_stage(here: Here, tmp_path: Path) -> None:
 
     made = bundle(tmp_path / "ordered", "voices", out=tmp_path / "shelf")
     assert load(made.folder, "cpu").sample(1, codes=2).data.shape == (1, 1, 15_360)
-    page = (made.folder / card.FILE).read_text()
+    page = (made.folder / model_card.FILE).read_text()
     assert "| sounds | 0.96 s at 16 kHz |" in page and "complete sound" in page
     assert "icture" not in page
     with pytest.raises(UserError, match="makes sound"):

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from anytime.errors import UserError
-from anytime.storage import read_tensors
+from anytime.core.errors import UserError
+from anytime.core.storage import read_tensors
 from anytime.training.log import Metrics
-from anytime.training.tasks import PriorTask
+from anytime.training.tasks.autoencoder import PriorTask
 
 Finished = Callable[[str], Path]
 CommandOf = Callable[[str, Path], tuple[str, ...]]

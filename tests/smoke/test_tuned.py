@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from anytime.bundle import bundle
 from anytime.cli.datasets import find_dataset
-from anytime.evaluation import card
+from anytime.evaluation import model_card
+from anytime.export.bundle import bundle
+from anytime.metrics.code_stats import error_by_codes
 from anytime.model import load
 from anytime.sampling.warmth import FILE
-from anytime.training.folder import read_config
-from anytime.training.order import error_by_codes
 from anytime.training.run import used
+from anytime.training.run_dir import read_config
 
 Here = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def test_a_tuned_model(here: Here, tmp_path: Path) -> None:
     check_temperatures(here, words, run, order["prior"])
     made = bundle(run, "little", out=tmp_path / "shelf")
     assert load(made.folder, "cpu").warmth == load(run, "cpu").warmth
-    page = (made.folder / card.FILE).read_text()
+    page = (made.folder / model_card.FILE).read_text()
     assert "| epochs | 2 + 2 + 2 + 3 |" in page
     assert all(f"Order: {text}." in page for text in order["tune"]["alarms"])
     outcome = here("evaluate", run, "--scale", "smoke", "--samples", 40, "--fractions", "0.5,1")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny
 
 collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import anytime
-from anytime import storage
-from anytime.errors import UserError
+from anytime.core import storage
+from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.budget import Budget
-from anytime.sampling.table import Length, QualityTable
+from anytime.sampling.quality_table import Length, QualityTable
 from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import Warmth
 

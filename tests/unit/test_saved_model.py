@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import anytime
-from anytime import storage
-from anytime.config import to_dict
-from anytime.device import pick_device
+from anytime.core import storage
+from anytime.core.config import to_dict
+from anytime.core.device import pick_device
+from anytime.core.storage import DamagedFileError
 from anytime.model import AnytimeModel, ModelConfig, _tiny, load
+from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.priors.pixelcnn import PixelCNNConfig
-from anytime.shelf import CONFIG, WEIGHTS
-from anytime.storage import DamagedFileError
 
 Refused = Callable[..., str]
 

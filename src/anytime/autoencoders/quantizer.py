@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from anytime import collective, randomness
-from anytime.errors import UserError
+from anytime.core import distributed, random
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Quantizer(nn.Module):
     def begin(self, latents: Float[Tensor, "batch length dim"], seed: int) -> None:
         """Put the entries onto latents drawn by the seed."""
         flat = latents.flatten(0, 1).float()
-        order = randomness.permutation(len(flat), seed)
+        order = random.permutation(len(flat), seed)
         places = order[torch.arange(len(self.codebook)) % len(flat)]  # fewer latents than entries are taken in turn
         self.codebook.copy_(flat[places.to(flat.device)])
         if self.config.codebook == "ema":
@@ -112,8 +112,8 @@ class Quantizer(nn.Module):
         weight = kept.flatten().float()
         flat, index = latents.flatten(0, 1).float(), codes.flatten()
         size, decay = self.config.codebook_size, self.config.decay
-        count = collective.total(flat.new_zeros(size).index_add_(0, index, weight))
-        summed = collective.total(torch.zeros_like(self.codebook).index_add_(0, index, flat * weight[:, None]))
+        count = distributed.total(flat.new_zeros(size).index_add_(0, index, weight))
+        summed = distributed.total(torch.zeros_like(self.codebook).index_add_(0, index, flat * weight[:, None]))
         self.count.mul_(decay).add_(count, alpha=1 - decay)
         self.mean_sum.mul_(decay).add_(summed, alpha=1 - decay)
         if self.config.restart:
@@ -124,17 +124,17 @@ class Quantizer(nn.Module):
     def _restart(self, flat: Float[Tensor, "n dim"], kept: Bool[Tensor, " n"], seed: int, step: int) -> None:
         """Put dead entries onto latents of this batch, each onto its own; those that find none wait."""
         # Rows are numbered over the global batch, so that it does not matter how many ranks share it.
-        rows, first = len(flat), len(flat) * collective.rank()
-        survives = torch.zeros(rows * collective.ranks(), dtype=torch.int32, device=flat.device)
+        rows, first = len(flat), len(flat) * distributed.rank()
+        survives = torch.zeros(rows * distributed.ranks(), dtype=torch.int32, device=flat.device)
         survives[first : first + rows] = kept.to(torch.int32)
-        survives = collective.total(survives)
-        order = randomness.permutation(len(survives), seed, step).to(flat.device)
+        survives = distributed.total(survives)
+        order = random.permutation(len(survives), seed, step).to(flat.device)
         order = order[torch.argsort(survives[order], descending=True, stable=True)]  # survivors first, in random order
         dead = self.count < self.DEAD
         place = dead.cumsum(0) - 1  # a dead entry's number among the dead
         taken = order[place.clamp(0, len(order) - 1)] - first
         own = (taken >= 0) & (taken < rows)
-        chosen = collective.total(torch.where(own[:, None], flat[taken.clamp(0, rows - 1)], 0))
+        chosen = distributed.total(torch.where(own[:, None], flat[taken.clamp(0, rows - 1)], 0))
         revived = dead & (place < survives.sum())
         self.mean_sum.copy_(torch.where(revived[:, None], chosen, self.mean_sum))
         self.count.copy_(torch.where(revived, torch.ones_like(self.count), self.count))

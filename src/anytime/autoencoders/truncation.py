@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

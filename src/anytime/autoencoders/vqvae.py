@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.autoencoders import audio, image, residual_audio, residual_image
 from anytime.autoencoders.layout import Layout, code_shape, to_features, to_latents
+from anytime.autoencoders.networks import conv_audio, conv_image, residual_audio, residual_image
 from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class AutoencoderConfig:
     @property
     def places(self) -> tuple[int, ...]:
         """Height and width of the feature map; of sound, its length."""
-        size = audio.map_size if self.is_sound else image.map_size
+        size = conv_audio.map_size if self.is_sound else conv_image.map_size
         return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
@@ -84,7 +84,7 @@ class AutoencoderConfig:
         """Height and width (or length) of what the decoder makes of the feature map."""
         if self.is_sound:
             return (self.places[0] * math.prod(self.strides),)
-        height, width = (image.picture_size(s, self.kernels, self.strides) for s in self.places)
+        height, width = (conv_image.picture_size(s, self.kernels, self.strides) for s in self.places)
         return height, width
 
 
@@ -102,9 +102,9 @@ class VQVAE(nn.Module):
         channels = [config.shape[0], *config.widths, config.channels]
         layers = channels, config.kernels, config.strides
         if config.network == "audio":
-            self.encoder, self.decoder = audio.encoder(*layers), audio.decoder(*layers, config.places[0])
+            self.encoder, self.decoder = conv_audio.encoder(*layers), conv_audio.decoder(*layers, config.places[0])
         else:
-            build = {"image": image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
+            build = {"image": conv_image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
             self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
 

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import NoReturn
 
-from anytime.errors import UserError, nearest, out_of_memory
+from anytime.core.errors import UserError, nearest, out_of_memory
 
 VERBS = {
     "data": "known data sets, their state, verified download",
@@ -88,7 +88,7 @@ def _run(argv: list[str]) -> int:
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
         raise UserError(f"{verb!r} is no verb; {nearest(verb, VERBS)}")
-    from anytime.cli.arguments import parse
+    from anytime.cli.options import parse
 
     module = importlib.import_module(f"anytime.cli.{verb}")
     arguments = parse(module.Arguments, rest, f"anytime {verb}", VERBS[verb])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common, typed_command
-from anytime.errors import UserError, nearest
+from anytime.cli.options import Common, typed_command
+from anytime.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -54,11 +54,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
     import torch
 
     from anytime.cli.output import check_folder
+    from anytime.core.results import Results, Row, Verdict
     from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
-    from anytime.evaluation.card import portable
-    from anytime.evaluation.peers import CACHES
-    from anytime.experiments.results import Results, Row, Verdict
-    from anytime.training.folder import environment
+    from anytime.evaluation.hf_baseline import CACHES
+    from anytime.evaluation.model_card import portable
+    from anytime.training.run_dir import environment
 
     for flag in ("threads", "every", "repeats"):
         if (given := getattr(arguments, flag)) is not None and given < 1:
@@ -101,10 +101,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _model(arguments: Arguments) -> AnytimeModel:
     import torch
 
-    from anytime.device import pick_device
+    from anytime.core.device import pick_device
     from anytime.model import AnytimeModel, load
     from anytime.priors.transformer import TransformerConfig
-    from anytime.training.recipes import recipe
+    from anytime.recipes.presets import recipe
 
     device = pick_device(arguments.device)
     if Path(arguments.model).exists():
@@ -133,7 +133,7 @@ def _numbers(text: str, flag: str) -> list[int]:
 
 
 def _engine(text: str) -> tuple[str, str]:
-    from anytime.sampling.engine import DTYPES
+    from anytime.sampling.engines.base import DTYPES
 
     name, _, precision = text.partition(":")
     if precision not in ("", *DTYPES):
@@ -142,8 +142,8 @@ def _engine(text: str) -> tuple[str, str]:
 
 
 def _peers(text: str | None, device: str) -> Sequence[str]:
-    from anytime.evaluation.peers import has_huggingface
-    from anytime.sampling.engine import DTYPES
+    from anytime.evaluation.hf_baseline import has_huggingface
+    from anytime.sampling.engines.base import DTYPES
 
     if text == "none" or (text is None and not has_huggingface()):
         return []

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from anytime.training.log import Lines, told
-from anytime.training.tasks import Numbers
+from anytime.training.tasks.autoencoder import Numbers
 
 
 class TrainingConsole:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common
-from anytime.errors import UserError
+from anytime.cli.options import Common
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 
 def _list(arguments: Arguments) -> dict[str, Any]:
-    from anytime.data.catalog import CATALOG, state
+    from anytime.data.registry import CATALOG, state
 
     if arguments.name is not None:
         raise UserError(f"`anytime data list` takes no name; to download it say `anytime data get {arguments.name}`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
     from anytime.data import Dataset
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
     """A set by name; at smoke scale seeded synthetic examples stand in for one that is absent."""
     from anytime.data import load, synthetic
-    from anytime.data.catalog import find, state
     from anytime.data.folder import DEFAULT, LARGEST, SMALLEST
-    from anytime.data.tones import synthetic_sounds
+    from anytime.data.registry import find, state
+    from anytime.data.synthetic import synthetic_sounds
 
     entry = find(name)
     absent = data is None and state(entry) not in ("embedded", "in the cache")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
 

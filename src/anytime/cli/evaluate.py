@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common, typed_command
-from anytime.errors import UserError
+from anytime.cli.options import Common, typed_command
+from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
+    from anytime.core.results import Results
     from anytime.data import Dataset
     from anytime.data.labels import Labels
-    from anytime.evaluation.assessment import Settings
-    from anytime.evaluation.summary import View
-    from anytime.experiments.results import Results
+    from anytime.evaluation.evaluate import Settings
+    from anytime.evaluation.image_summary import View
     from anytime.model import AnytimeModel
-    from anytime.sampling.table import QualityTable
+    from anytime.sampling.quality_table import QualityTable
     from anytime.training.log import Reporter
 
 NUMBERS = "evaluation.json"
@@ -59,12 +59,12 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
     from anytime.cli.output import check_folder
-    from anytime.evaluation.assessment import check_shape, quality_table
-    from anytime.evaluation.summary import report
-    from anytime.experiments.results import Results, read
+    from anytime.core.results import Results, read
+    from anytime.core.storage import write_json, write_whole
+    from anytime.evaluation.evaluate import check_shape, quality_table
+    from anytime.evaluation.image_summary import report
     from anytime.model import load
-    from anytime.storage import write_json, write_whole
-    from anytime.training.folder import environment
+    from anytime.training.run_dir import environment
 
     started = time.monotonic()
     _settings(arguments, sound=False)  # what is wrong with them is said before the model is loaded
@@ -107,15 +107,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 def _place(model: str) -> Path:
     """Beside the model; for one of the package, whose folder is not ours to fill, here."""
-    from anytime.shelf import find, locate
+    from anytime.models.registry import find, locate
 
     return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
 
 
 def _kept(arguments: Arguments, usual: float, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
-    from anytime.sampling.table import read_table, write_table
-    from anytime.shelf import find, locate
+    from anytime.models.registry import find, locate
+    from anytime.sampling.quality_table import read_table, write_table
 
     model = arguments.model
     folder = locate(model)
@@ -142,47 +142,47 @@ def _pictures(
     arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, folder: Path, reporter: Reporter
 ) -> tuple[list[dict[str, Any]], View]:
     """Numbers, grids and curves; with labels also what a classifier thinks of the samples."""
-    from anytime.evaluation import summary
-    from anytime.evaluation.assessment import assess
-    from anytime.evaluation.inception import network_for
+    from anytime.evaluation import image_summary
+    from anytime.evaluation.evaluate import assess
+    from anytime.metrics.inception import network_for
 
     settings = _settings(arguments, sound=False)
     network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
     rows = assess(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=reporter)
     drawn = {
-        **summary.grids(model, dataset.held_out, settings),
-        **summary.copies(model, dataset.published_train, rows),
-        **summary.curves(rows),
+        **image_summary.grids(model, dataset.held_out, settings),
+        **image_summary.copies(model, dataset.published_train, rows),
+        **image_summary.curves(rows),
     }
-    tables = [summary.lines(rows), *summary.recognised(rows)]
-    return rows, summary.View(tables, summary.notes(rows), drawn, summary.CAPTIONS)
+    tables = [image_summary.lines(rows), *image_summary.recognised(rows)]
+    return rows, image_summary.View(tables, image_summary.notes(rows), drawn, image_summary.CAPTIONS)
 
 
 def _sounds(
     arguments: Arguments, model: AnytimeModel, dataset: Dataset, folder: Path, reporter: Reporter
 ) -> tuple[list[dict[str, Any]], View]:
     """Numbers and panels; 90 sounds go to the folder, named by their share of the codes."""
-    from anytime.evaluation import panels, sound_summary
-    from anytime.evaluation.ears import ears_for
-    from anytime.evaluation.sounds import assess_sound
-    from anytime.evaluation.summary import View
+    from anytime.evaluation import audio_panels, audio_summary
+    from anytime.evaluation.evaluate_audio import assess_sound
+    from anytime.evaluation.image_summary import View
+    from anytime.metrics.audio_features import ears_for
 
     settings = _settings(arguments, sound=True)
     ears = ears_for(dataset, model.device, smoke=arguments.scale == "smoke", reporter=reporter)
     rows = assess_sound(model, dataset, ears, settings, folder=folder / "progress", reporter=reporter)
-    drawn = model.sample(panels.CLIPS, seed=settings.seed, temperature=settings.temperature).codes
-    sounds = panels.by_fraction(model, drawn)
-    panels.write_sounds(folder / "sounds", sounds)
-    pictures = {**panels.sheets(model, dataset.held_out, sounds), **sound_summary.curves(rows)}
-    players = panels.players(sounds)
-    return rows, View([sound_summary.lines(rows)], sound_summary.notes(rows), pictures, sound_summary.CAPTIONS, players)
+    drawn = model.sample(audio_panels.CLIPS, seed=settings.seed, temperature=settings.temperature).codes
+    sounds = audio_panels.by_fraction(model, drawn)
+    audio_panels.write_sounds(folder / "sounds", sounds)
+    pictures = {**audio_panels.sheets(model, dataset.held_out, sounds), **audio_summary.curves(rows)}
+    players = audio_panels.players(sounds)
+    return rows, View([audio_summary.lines(rows)], audio_summary.notes(rows), pictures, audio_summary.CAPTIONS, players)
 
 
 def _settings(arguments: Arguments, sound: bool) -> Settings:
-    from anytime.evaluation import sounds
-    from anytime.evaluation.assessment import FRACTIONS, Settings
+    from anytime.evaluation import evaluate_audio
+    from anytime.evaluation.evaluate import FRACTIONS, Settings
 
-    usual = sounds.FRACTIONS if sound else FRACTIONS
+    usual = evaluate_audio.FRACTIONS if sound else FRACTIONS
     try:
         given = usual if arguments.fractions is None else map(float, arguments.fractions.split(","))
         fractions = tuple(dict.fromkeys(given))
@@ -194,7 +194,7 @@ def _settings(arguments: Arguments, sound: bool) -> Settings:
     if arguments.temperature is not None:
         settings = replace(settings, temperature=arguments.temperature)
     if sound:
-        settings = replace(settings, samples=sounds.SAMPLES)
+        settings = replace(settings, samples=evaluate_audio.SAMPLES)
     if arguments.scale == "smoke":
         judge = replace(settings.classifier, epochs=2)
         samples = SMOKE_SOUNDS if sound else SMOKE_SAMPLES
@@ -204,7 +204,7 @@ def _settings(arguments: Arguments, sound: bool) -> Settings:
 
 def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     from anytime.cli.datasets import find_dataset
-    from anytime.data.catalog import find
+    from anytime.data.registry import find
 
     name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"
     size = model.config.autoencoder.shape[-1] if find(name).shape is None and not model.is_sound else None
@@ -229,7 +229,7 @@ def _labels(arguments: Arguments, dataset: Dataset) -> Labels:
 
 def _schedule(model: str) -> str:
     """How the model was trained, where that is known."""
-    from anytime.training.folder import Paths, read_config
+    from anytime.training.run_dir import Paths, read_config
 
     folder = Path(model)
     if not Paths(folder).environment.is_file():

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from anytime.cli.arguments import Common
-from anytime.errors import UserError
+from anytime.cli.options import Common
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,12 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.evaluation import order_view
-    from anytime.evaluation.card import FILE
+    from anytime.evaluation import code_stats_view
+    from anytime.evaluation.model_card import FILE
+    from anytime.metrics.code_stats import read_order
     from anytime.model import load
-    from anytime.sampling import table
-    from anytime.shelf import locate
-    from anytime.training.order import read_order
+    from anytime.models.registry import locate
+    from anytime.sampling import quality_table
 
     model = load(arguments.model, arguments.device)
     autoencoder, prior = model.config.autoencoder, model.config.prior
@@ -45,14 +45,14 @@ def run(arguments: Arguments) -> dict[str, Any]:
         "hash": model.hash,
     }
     if arguments.check:
-        from anytime.evaluation.check import check_model
+        from anytime.evaluation.check_laws import check_model
 
         facts["check"] = check_model(model)
     if (card := locate(arguments.model) / FILE).is_file():
         facts["card"] = str(card)
     below: dict[str, list[str]] = {}  # what takes several lines
     if model.table is not None:
-        facts["quality"], below["quality"] = asdict(model.table), table.lines(model.table)
+        facts["quality"], below["quality"] = asdict(model.table), quality_table.lines(model.table)
     if model.warmth is not None:
         facts["temperature"], below["temperature"] = asdict(model.warmth), [model.warmth.text]
     order, which = read_order(Path(arguments.model)), "validation"
@@ -60,7 +60,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         order, which = _evaluated(locate(arguments.model), model.hash), "held-out"
     if order:
         head = f"of the codes, on {order['examples']:,} {which} examples"
-        facts["order"], below["order"] = order, [head, *order_view.lines(order)]
+        facts["order"], below["order"] = order, [head, *code_stats_view.lines(order)]
     for name, value in facts.items():
         first, *rest = below.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
@@ -71,10 +71,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 def _evaluated(folder: Path, model: str) -> dict[str, Any]:
     """What the evaluation that a packed model comes with tells of the order of its codes; nothing where there is none."""
-    from anytime.bundle import EVALUATION
-    from anytime.config import read_json
-    from anytime.evaluation import order_view
+    from anytime.core.config import read_json
+    from anytime.evaluation import code_stats_view
+    from anytime.export.bundle import EVALUATION
 
     path = folder / EVALUATION
     found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}
-    return order_view.evaluated(found["rows"]) if found["environment"].get("model") == model else {}
+    return code_stats_view.evaluated(found["rows"]) if found["environment"].get("model") == model else {}

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anytime.config import from_dict
-from anytime.data.pictures import grid, write_gif, write_png
+from anytime.core.config import from_dict
+from anytime.core.errors import UserError
+from anytime.core.storage import write_json, write_whole
+from anytime.data.image_grid import grid, write_gif, write_png
 from anytime.data.wav import write_wav
-from anytime.errors import UserError
 from anytime.model import AnytimeModel
-from anytime.sampling.noise import Settings
-from anytime.sampling.sampler import Sample
-from anytime.storage import write_json, write_whole
+from anytime.sampling.gumbel import Settings
+from anytime.sampling.sample import Sample
 
 FILES_AT_MOST = 1000
 """A folder gets one file per sample up to here, and shards of this many above."""

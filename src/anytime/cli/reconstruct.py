@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from anytime.cli.arguments import Common
-from anytime.errors import UserError
+from anytime.cli.options import Common
+from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,8 +68,8 @@ class Result:
 def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     import torch
 
+    from anytime.data.image_grid import grid, read_image, write_png
     from anytime.data.loader import to_float
-    from anytime.data.pictures import grid, read_image, write_png
 
     channels, height, *_ = model.config.autoencoder.shape
     x = torch.stack([to_float(read_image(path, channels, height)) for path in arguments.files])
@@ -83,8 +83,8 @@ def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator
 
 def _sounds(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
+    from anytime.data.audio_io import level_of
     from anytime.data.wav import write_long_wav
-    from anytime.data.waves import level_of
 
     levels = [level_of(path) for path in arguments.files]  # what cannot be read is said before anything is written
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
@@ -109,7 +109,7 @@ class _Sound:
         """The reconstructed waveform, [1, time] at a time, as loud as the file."""
         import numpy as np
 
-        from anytime.data.waves import read_blocks
+        from anytime.data.audio_io import read_blocks
 
         held = np.zeros(0, np.int16)
         for block in read_blocks(path, gain):

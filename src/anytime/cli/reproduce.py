@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common
-from anytime.errors import UserError, nearest
+from anytime.cli.options import Common
+from anytime.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from anytime.data import Dataset
-    from anytime.experiments.catalogue import Experiment
+    from anytime.experiments.registry import Experiment
     from anytime.experiments.reproduce import Written
-    from anytime.training.settings import Scale
+    from anytime.recipes.base import Scale
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
 
@@ -49,7 +49,7 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.experiments.catalogue import find
+    from anytime.experiments.registry import find
 
     started = time.monotonic()
     if arguments.experiment is None:
@@ -59,8 +59,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     name, seeds = _dataset_name(arguments, experiment), _seeds(arguments, experiment)
     _check(arguments, experiment)
     from anytime.cli.output import check_folder
+    from anytime.core.pause import Paused
     from anytime.experiments.reproduce import check_place, recorded
-    from anytime.training.pause import Paused
 
     check_folder(arguments.out)
     check_folder(arguments.runs_dir, "--runs-dir")
@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 
 def _list() -> dict[str, Any]:
-    from anytime.experiments.catalogue import EXPERIMENTS
+    from anytime.experiments.registry import EXPERIMENTS
 
     for e in EXPERIMENTS.values():
         print(f"{e.name:<14} {e.figure:<23} {e.decides}")
@@ -88,7 +88,7 @@ def _list() -> dict[str, Any]:
 
 
 def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
-    from anytime.data.catalog import CATALOG, find
+    from anytime.data.registry import CATALOG, find
 
     name = arguments.dataset or experiment.datasets[0]
     if not experiment.has_data:
@@ -146,11 +146,11 @@ def _written(
     started: float,
 ) -> Written:
     from anytime.cli.console import TrainingConsole
-    from anytime.device import pick_device
-    from anytime.evaluation.inception import network_for
+    from anytime.core.device import pick_device
+    from anytime.core.pause import NEVER, Pause
     from anytime.experiments.reproduce import reproduce, reproduce_theorem
-    from anytime.experiments.workbench import Setting
-    from anytime.training.pause import NEVER, Pause
+    from anytime.experiments.runner import Setting
+    from anytime.metrics.inception import network_for
 
     if not experiment.has_data:
         return reproduce_theorem(command, arguments.out)
@@ -184,7 +184,7 @@ def _dataset(name: str, data: Path | None, scale: Scale) -> Dataset:
 
 
 def _told(written: Written, seconds: float) -> dict[str, Any]:
-    from anytime.experiments.results import HOLDS
+    from anytime.core.results import HOLDS
 
     results = written.results
     for verdict in results.verdicts:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common
 from anytime.cli.duration import seconds
-from anytime.errors import UserError, warn
+from anytime.cli.options import Common
+from anytime.core.errors import UserError, warn
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from anytime.model import AnytimeModel
-    from anytime.sampling.sampler import Sample
+    from anytime.sampling.sample import Sample
 
 
 USUAL = 64

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.arguments import Common, typed_command
 from anytime.cli.datasets import find_dataset
-from anytime.errors import UserError
+from anytime.cli.options import Common, typed_command
+from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
+    from anytime.baselines.density import Space
+    from anytime.baselines.density_training import DensityRunConfig
+    from anytime.baselines.vae_training import VAERunConfig
     from anytime.cli.console import TrainingConsole
     from anytime.data import Dataset
     from anytime.evaluation.report import Report
-    from anytime.priors.dequantized import Space
-    from anytime.training.density_run import DensityRunConfig
-    from anytime.training.recipes import Recipe, RunConfig
-    from anytime.training.vae_run import VAERunConfig
+    from anytime.recipes.presets import Recipe, RunConfig
 
 
 CONTINUOUS = ("vae", "pixels", "pca")
@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
     from anytime.cli.console import TrainingConsole
-    from anytime.device import pick_device
+    from anytime.core.device import pick_device
 
     started = time.monotonic()
     device = pick_device(arguments.device)
@@ -100,10 +100,10 @@ def _trained(
     share: Path | None,
 ) -> Report | None:
     """Train, and report where this process is the one to do so."""
+    from anytime.baselines.density_training import DensityPlan, DensityRunConfig
+    from anytime.baselines.vae_training import VAEPlan, VAERunConfig
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
-    from anytime.training.density_run import DensityPlan, DensityRunConfig
     from anytime.training.run import train, train_plan, used
-    from anytime.training.vae_run import VAEPlan, VAERunConfig
 
     if isinstance(config, VAERunConfig):
         vae = train_plan(VAEPlan, config, dataset, folder, device, console, typed_command(), share)
@@ -127,10 +127,10 @@ def _config(
 
 def _codes_config(arguments: Arguments, which: Recipe | None, dataset: Dataset, device: torch.device) -> RunConfig:
     from anytime.autoencoders.truncation import parse
-    from anytime.config import override
-    from anytime.training.recipes import recipe, scaled, with_layout, with_truncation
-    from anytime.training.settings import computed_on
-    from anytime.training.variants import with_length, with_prior
+    from anytime.core.config import override
+    from anytime.recipes.base import computed_on
+    from anytime.recipes.modify import with_length, with_prior
+    from anytime.recipes.presets import recipe, scaled, with_layout, with_truncation
 
     config = recipe(arguments.name, which, dataset.shape)
     if arguments.layout is not None:
@@ -147,9 +147,9 @@ def _codes_config(arguments: Arguments, which: Recipe | None, dataset: Dataset, 
 
 def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) -> VAERunConfig:
     from anytime.autoencoders.truncation import parse
-    from anytime.config import override
-    from anytime.training.settings import computed_on
-    from anytime.training.vae_run import vae
+    from anytime.baselines.vae_training import vae
+    from anytime.core.config import override
+    from anytime.recipes.base import computed_on
 
     if arguments.prior is not None or arguments.layout is not None:
         flag = "--layout" if arguments.prior is None else "--prior"
@@ -163,9 +163,9 @@ def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) ->
 
 
 def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device: torch.device) -> DensityRunConfig:
-    from anytime.config import override
-    from anytime.training.density_run import density
-    from anytime.training.settings import computed_on
+    from anytime.baselines.density_training import density
+    from anytime.core.config import override
+    from anytime.recipes.base import computed_on
 
     for flag in ("prior", "layout", "length", "truncation", "share"):
         if getattr(arguments, flag) is not None:

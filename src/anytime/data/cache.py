@@ -8,8 +8,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from anytime.errors import UserError
-from anytime.storage import replacing
+from anytime.core.errors import UserError
+from anytime.core.storage import replacing
 
 STAMPS = "verified.json"
 

@@ -6,10 +6,10 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
-from anytime.data.album import Album, decoded, find_pictures
+from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset, Request
 from anytime.data.folder import by_name, square
-from anytime.errors import UserError
+from anytime.data.image_files import Album, decoded, find_pictures
 
 FACES, PARTITION = "img_align_celeba", "list_eval_partition.txt"
 

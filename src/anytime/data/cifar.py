@@ -16,8 +16,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset, Request, drawn_validation
-from anytime.errors import UserError
 
 FOLDER, ARCHIVE, ARRAYS = "cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int16, Int64, UInt8
 from torch import Tensor
 
+from anytime.core.random import permutation, uniform
 from anytime.data.recordings import Recordings
-from anytime.randomness import permutation, uniform
 
 VALIDATION = 5_000  # examples; a tenth of sets that have fewer than ten times as many
 _STROKES = 3

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset, Request, drawn_validation
-from anytime.data.idx import parse_idx, to_idx
-from anytime.errors import UserError
+from anytime.data.mnist import parse_idx, to_idx
 
 FOLDER = Path(__file__).parent / "embedded"
 FILE = "digits.xz"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from anytime.core.errors import UserError
+from anytime.core.progress import DownloadBar
 from anytime.data import digits
 from anytime.data.cache import cache_folder, digest, rejected, remember, verify
-from anytime.data.catalog import RemoteFile, find, unfetched
-from anytime.data.progress import DownloadBar
-from anytime.errors import UserError
+from anytime.data.registry import RemoteFile, find, unfetched
 
 __all__ = ["cache_folder", "download", "get"]
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
+from anytime.core.errors import UserError
+from anytime.core.random import permutation
+from anytime.core.storage import replacing
 from anytime.data.digits import FILE, FOLDER, SHA256, Digits
-from anytime.data.idx import IMAGES, LABELS, find_idx, read_idx
-from anytime.errors import UserError
-from anytime.randomness import permutation
-from anytime.storage import replacing
+from anytime.data.mnist import IMAGES, LABELS, find_idx, read_idx
 
 SEED = 0
 TRAIN, TEST = 800, 200  # of each digit

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from anytime.data.album import SUFFIXES, Album, decoded, find_files
+from anytime.core.errors import UserError
+from anytime.data.audio_datasets import read_sound_folder
+from anytime.data.audio_files import SUFFIXES as SOUNDS
+from anytime.data.audio_files import Sound, is_sound
 from anytime.data.dataset import Dataset, Request
-from anytime.data.library import SUFFIXES as SOUNDS
-from anytime.data.library import Sound, is_sound
-from anytime.data.speech import read_sound_folder
-from anytime.errors import UserError
+from anytime.data.image_files import SUFFIXES, Album, decoded, find_files
 
 SMALLEST, LARGEST, DEFAULT = 8, 1024, 32
 FEWEST = 10  # pictures: a tenth of fewer leaves nothing for validation

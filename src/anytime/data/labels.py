@@ -11,12 +11,12 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from anytime.core.errors import UserError
 from anytime.data import digits
 from anytime.data.cache import cache_folder
-from anytime.data.catalog import CATALOG, find, located
 from anytime.data.dataset import Dataset, split_validation
-from anytime.data.idx import LABELS, find_idx, read_idx
-from anytime.errors import UserError
+from anytime.data.mnist import LABELS, find_idx, read_idx
+from anytime.data.registry import CATALOG, find, located
 
 CLASSES = 10
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int, Int16, Shaped, UInt8
 from torch import Tensor
 
+from anytime.core.errors import UserError
+from anytime.core.random import permutation, uniform
+from anytime.data.audio_io import SCALE
 from anytime.data.recordings import ABSENT, Recordings, present
-from anytime.data.waves import SCALE
-from anytime.errors import UserError
-from anytime.randomness import permutation, uniform
 
 _CROPS, _SPEEDS = 1, 2  # counters of their own: `keep` is drawn from the same seed
 MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float, Int16
 from torch import Tensor
 
-from anytime.data.waves import RATE, SCALE
-from anytime.errors import UserError
-from anytime.storage import replacing, write_whole
+from anytime.core.errors import UserError
+from anytime.core.storage import replacing, write_whole
+from anytime.data.audio_io import RATE, SCALE
 
 
 def wav_bytes(x: Float[Tensor, "channel time"]) -> bytes:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anytime.evaluation.limits import Machine, limit_seconds, measure
-from anytime.evaluation.peers import CacheKind, HuggingFace
-from anytime.evaluation.speed import Engine, Sampler, Speed, speed_by_codes
+from anytime.evaluation.hf_baseline import CacheKind, HuggingFace
+from anytime.metrics.latency import Engine, Sampler, Speed, speed_by_codes
+from anytime.metrics.roofline import Machine, limit_seconds, measure
 from anytime.model import AnytimeModel
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.engine import DTYPES
+from anytime.sampling.engines.base import DTYPES
 
 Row = dict[str, Any]
 OURS, THEIRS = "anytime", "huggingface"

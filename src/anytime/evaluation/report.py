@@ -12,21 +12,21 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from anytime.autoencoders.vae import VAE
-from anytime.config import read_json
+from anytime.baselines.density import DensityModel
+from anytime.baselines.vae import VAE
+from anytime.core.config import read_json
+from anytime.core.storage import write_json, write_whole
 from anytime.data import Dataset
-from anytime.data.pictures import grid, labelled_rows, png_bytes, write_gif, write_png
+from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.data.wav import write_wav
-from anytime.evaluation.document import can_plot, document, facts_table, picture, plot_png
-from anytime.evaluation.likelihood import bits_per_dim
-from anytime.evaluation.order_view import section
-from anytime.evaluation.reconstruction import vae_error_by_codes
+from anytime.evaluation.code_stats_view import section
+from anytime.evaluation.html import can_plot, document, facts_table, picture, plot_png
+from anytime.metrics.code_stats import error_by_codes, read_order
+from anytime.metrics.likelihood import bits_per_dim
+from anytime.metrics.reconstruction import vae_error_by_codes
 from anytime.model import AnytimeModel
-from anytime.priors.dequantized import DensityModel
-from anytime.storage import write_json, write_whole
 from anytime.training import log
-from anytime.training.order import error_by_codes, read_order
-from anytime.training.samples import code_rows
+from anytime.training.sample_grids import code_rows
 
 EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
 FRAMES = 32  # of the animation: a hundred of them, of faces, weigh as much as all the rest twenty times over

@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from anytime import data
-from anytime.config import read_json
+from anytime.core.config import read_json
+from anytime.core.device import pick_device
+from anytime.core.errors import UserError
+from anytime.core.random import derive
+from anytime.core.storage import write_json
 from anytime.data import Dataset
-from anytime.device import pick_device
-from anytime.errors import UserError
-from anytime.evaluation.assessment import FRACTIONS, Settings, check_shape
-from anytime.evaluation.card import portable
-from anytime.evaluation.features import FeatureNetwork
-from anytime.evaluation.inception import network_for
-from anytime.evaluation.quality import Row, reference, sample_rows
+from anytime.evaluation.evaluate import FRACTIONS, Settings, check_shape
+from anytime.evaluation.model_card import portable
+from anytime.metrics.features import FeatureNetwork
+from anytime.metrics.inception import network_for
+from anytime.metrics.quality import Row, reference, sample_rows
 from anytime.model import AnytimeModel, load
-from anytime.randomness import derive
-from anytime.storage import write_json
-from anytime.training.folder import environment
 from anytime.training.log import Lines, Reporter
+from anytime.training.run_dir import environment
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
 SAMPLES = 10_000

@@ -13,21 +13,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from anytime.evaluation import panels, sounds
-from anytime.evaluation.assessment import Settings
-from anytime.evaluation.audio import BANDS
-from anytime.evaluation.ears import ENOUGH, KIND, Ears, ears_for
-from anytime.evaluation.quality import reference
-from anytime.evaluation.statistics import Statistics
-from anytime.experiments.catalogue import BEST, PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
-from anytime.experiments.strips import show, strip
-from anytime.experiments.workbench import Workbench, digest
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.evaluation import audio_panels, evaluate_audio
+from anytime.evaluation.evaluate import Settings
+from anytime.experiments.image_strips import show, strip
+from anytime.experiments.registry import BEST, PAIR
+from anytime.experiments.runner import Workbench, digest
+from anytime.metrics.audio import BANDS
+from anytime.metrics.audio_features import ENOUGH, KIND, Ears, ears_for
+from anytime.metrics.feature_stats import Statistics
+from anytime.metrics.quality import reference
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.folder import environment
+from anytime.training.run_dir import environment
 
-FRACTIONS = sounds.FRACTIONS
+FRACTIONS = evaluate_audio.FRACTIONS
 SHORT = FRACTIONS[:-1]
 METRICS = ("log_mel", "stft", *BANDS)
 TEMPERATURES = (1.0, 0.8)
@@ -43,9 +43,9 @@ HELD_OUT = "held-out data"
 def compute(bench: Workbench) -> Results:
     """Four runs, each measured by all that a sound can be measured by."""
     s = bench.setting
-    count = s.samples or (SMOKE_SAMPLES if s.smoke else sounds.SAMPLES)
+    count = s.samples or (SMOKE_SAMPLES if s.smoke else evaluate_audio.SAMPLES)
     settings = Settings(samples=count, fractions=FRACTIONS, repeats=SMOKE_REPEATS if s.smoke else REPEATS)
-    examples = SMOKE_EXAMPLES if s.smoke else sounds.EXAMPLES
+    examples = SMOKE_EXAMPLES if s.smoke else evaluate_audio.EXAMPLES
 
     @cache
     def listening() -> tuple[Ears, Statistics]:  # minutes on a CPU, which a finished experiment does without
@@ -53,7 +53,7 @@ def compute(bench: Workbench) -> Results:
         return ears, reference(s.dataset.published_train, ears, None, s.reporter, s.pause)
 
     told = environment(s.device)
-    facts = {"ears": KIND, "x": digest(s.dataset.held_out), "examples": examples, "panels": [panels.CLIPS, SHOWN]}
+    facts = {"ears": KIND, "x": digest(s.dataset.held_out), "examples": examples, "panels": [audio_panels.CLIPS, SHOWN]}
     timing = {"hardware": told["hardware"], "torch": told["torch"]}
     shared = {**facts, **timing, "samples": count, "temperatures": TEMPERATURES, "fractions": FRACTIONS}
     bench.announce([(kind, s.seed) for kind in (*PAIR, *BEST)], facts=shared)
@@ -63,7 +63,7 @@ def compute(bench: Workbench) -> Results:
 
     def held_out() -> list[Row]:
         ears, real = listening()
-        return [sounds.data_row(s.dataset, real, ears, s.reporter)]
+        return [evaluate_audio.data_row(s.dataset, real, ears, s.reporter)]
 
     rows += bench.of_data(HELD_OUT, facts, held_out)
     return bench.results(rows, decide(rows), [f"{count:,} samples at each length", f"distances of {examples} held-out crops"])
@@ -85,11 +85,11 @@ def model_rows(
     for temperature in TEMPERATURES:
         scratch = bench.scratch(f"{kind} {s.seed}")
         warm = replace(settings, temperature=temperature)
-        rows += sounds.sample_rows(model, warm, real, ears, folder=scratch, reporter=s.reporter, pause=s.pause)
-    rows += sounds.reconstruction_rows(model, s.dataset, FRACTIONS, real, ears, reporter=s.reporter)
-    errors = sounds.error_rows(model, s.dataset, s.reporter, examples)
+        rows += evaluate_audio.sample_rows(model, warm, real, ears, folder=scratch, reporter=s.reporter, pause=s.pause)
+    rows += evaluate_audio.reconstruction_rows(model, s.dataset, FRACTIONS, real, ears, reporter=s.reporter)
+    errors = evaluate_audio.error_rows(model, s.dataset, s.reporter, examples)
     rows += [row if row["fraction"] in FRACTIONS else _without_fraction(row) for row in errors]
-    rows += sounds.half_way_rows(errors)
+    rows += evaluate_audio.half_way_rows(errors)
     if kind in (PAIR[0], BEST[0]):  # the unordered ones have the same networks
         rows += timed_rows(model, settings, bench)
     rows += panel_rows(model, bench.plan(kind, s.seed).folder / "sounds", s.seed)
@@ -104,26 +104,26 @@ def _without_fraction(row: Row) -> Row:
 def timed_rows(model: AnytimeModel, settings: Settings, bench: Workbench) -> list[Row]:
     """Seconds for one sound by code length on the device, and on the CPU where that is another."""
     reporter, device = bench.setting.reporter, model.device.type
-    rows = sounds.speed_rows(model, settings, reporter, device=device)
+    rows = evaluate_audio.speed_rows(model, settings, reporter, device=device)
     if device != "cpu":
         twin = AnytimeModel(model.config)
         twin.load_state_dict(model.state_dict())
-        rows += sounds.speed_rows(twin.eval().use("eager"), settings, reporter, device="cpu")
+        rows += evaluate_audio.speed_rows(twin.eval().use("eager"), settings, reporter, device="cpu")
     return rows
 
 
 def panel_rows(model: AnytimeModel, folder: Path, seed: int) -> list[Row]:
     """Waveforms and spectrograms of a few samples at the paper's fractions; 90 sounds go to the folder, named by fraction."""
-    found = panels.by_fraction(model, model.sample(panels.CLIPS, seed=seed).codes)
-    panels.write_sounds(folder, found)
+    found = audio_panels.by_fraction(model, model.sample(audio_panels.CLIPS, seed=seed).codes)
+    audio_panels.write_sounds(folder, found)
     return [
         {
             "series": "panel",
             "fraction": fraction,
             "codes": code_count(model.length, fraction=fraction),
-            "waves": [panels.envelope(clip) for clip in x[:SHOWN]],
+            "waves": [audio_panels.envelope(clip) for clip in x[:SHOWN]],
             "png": strip(x[:SHOWN]),
-            "files": f"{folder.parent.name}/{folder.name}/{panels.file_name(fraction, 0)}",
+            "files": f"{folder.parent.name}/{folder.name}/{audio_panels.file_name(fraction, 0)}",
         }
         for fraction, x in found.items()
     ]
@@ -294,11 +294,11 @@ def draw(path: Path) -> Path:
     rows, kinds = results.rows, (*PAIR, *BEST)
     figure: Any = matplotlib.figure.Figure(figsize=(12, 4 + 1.6 * len(kinds)), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(1.6 * len(kinds), 4))
-    every = above.subplots(len(kinds), 2 * len(panels.FRACTIONS), squeeze=False)
+    every = above.subplots(len(kinds), 2 * len(audio_panels.FRACTIONS), squeeze=False)
     for line, kind in zip(every, kinds, strict=True):
-        for column, fraction in enumerate(panels.FRACTIONS):
+        for column, fraction in enumerate(audio_panels.FRACTIONS):
             (row,) = of(rows, "panel", series=kind, fraction=fraction)
-            panels.draw_envelope(line[2 * column], row["waves"][0])
+            audio_panels.draw_envelope(line[2 * column], row["waves"][0])
             line[2 * column].set_title(f"{kind}, {row['codes']} of {row['length']}", fontsize="x-small")
             show(line[2 * column + 1], row["png"], "")
     distances, bands, heard = below.subplots(1, 3)

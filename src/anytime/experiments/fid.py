@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from anytime.evaluation.quality import data_row
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.catalogue import PAIR
-from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, agreed, curve, read, write_figure
-from anytime.experiments.workbench import Workbench, digest
+from anytime.core.results import Results, Row, Verdict, agreed, curve, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.registry import PAIR
+from anytime.experiments.runner import Workbench, digest
+from anytime.metrics.quality import data_row
 
 SAMPLES, PAPER = 50_000, {"celeba": 100_000}
 """The paper's numbers of samples."""

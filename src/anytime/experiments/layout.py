@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.data import Dataset
-from anytime.data.catalog import CATALOG
 from anytime.data.loader import to_float
-from anytime.evaluation.reconstruction import BATCH, error_by_row
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.strips import show, strip
-from anytime.experiments.workbench import Workbench, digest
+from anytime.data.registry import CATALOG
+from anytime.experiments.image_strips import show, strip
+from anytime.experiments.runner import Workbench, digest
+from anytime.metrics.reconstruction import BATCH, error_by_row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.verdicts import averages, below
-from anytime.experiments.workbench import Workbench
+from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.runner import Workbench
+from anytime.experiments.statistics import averages, below
 
 SAMPLES = 50_000
 SERIES = {

@@ -11,17 +11,17 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.autoencoders import pca
 from anytime.autoencoders.quantizer import codebook_use
-from anytime.evaluation.reconstruction import pca_error_by_codes
-from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
-from anytime.experiments.workbench import Workbench, digest
+from anytime.baselines import pca
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.experiments.registry import PAIR
+from anytime.experiments.runner import Workbench, digest
+from anytime.metrics.code_stats import error_by_codes, gains
+from anytime.metrics.reconstruction import pca_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
-from anytime.training.order import error_by_codes, gains
-from anytime.training.samples import encoded
+from anytime.training.sample_grids import encoded
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 10_000  # held-out pictures, at most

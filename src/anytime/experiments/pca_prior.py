@@ -11,15 +11,15 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
+from anytime.baselines.density import DensityModel
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.data.loader import to_float
-from anytime.evaluation.likelihood import bits_per_dim
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
-from anytime.experiments.strips import show, strip
-from anytime.experiments.verdicts import below, values
-from anytime.experiments.workbench import Workbench, digest
-from anytime.priors.dequantized import DensityModel
+from anytime.experiments.image_strips import show, strip
+from anytime.experiments.runner import Workbench, digest
+from anytime.experiments.statistics import below, values
+from anytime.metrics.likelihood import bits_per_dim
 from anytime.training import log
-from anytime.training.folder import Paths
+from anytime.training.run_dir import Paths
 
 SPACES = ("pixels", "pca")
 PAPER = {"pixels": 0.80, "pca": 1.22}

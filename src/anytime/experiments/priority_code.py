@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.strips import show, strip
-from anytime.experiments.workbench import Workbench
+from anytime.core.random import derive
+from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.experiments.image_strips import show, strip
+from anytime.experiments.registry import PAIR
+from anytime.experiments.runner import Workbench
 from anytime.model import AnytimeModel
-from anytime.randomness import derive
 
 CODES, SMOKE_CODES = 16, 3  # first codes that are tried
 SAMPLES, SMOKE_SAMPLES = 64, 8  # samples of each

@@ -9,14 +9,14 @@ from statistics import mean
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.verdicts import below, values
-from anytime.experiments.workbench import Workbench, digest
+from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.runner import Workbench, digest
+from anytime.experiments.statistics import below, values
+from anytime.metrics.code_stats import bits_by_position
 from anytime.model import AnytimeModel
-from anytime.training.order import bits_by_position
-from anytime.training.samples import encoded
+from anytime.training.sample_grids import encoded
 
 SERIES = {"transformer": "ordered", "lstm": "lstm", "pixelcnn": "pixelcnn"}
 """Each prior and its kind of run."""

@@ -13,18 +13,18 @@ from statistics import mean
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.catalogue import PAIR
-from anytime.experiments.distances import ALIKE, Meter, label, plot, samples_of
-from anytime.experiments.kinds import FEWER, with_fewer
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, Meter, label, plot, samples_of
+from anytime.experiments.registry import PAIR
+from anytime.experiments.runner import Workbench, digest
+from anytime.experiments.statistics import Values, below, every, less, values
 from anytime.experiments.tailored import whole
-from anytime.experiments.verdicts import Values, below, every, less, values
-from anytime.experiments.workbench import Workbench, digest
+from anytime.experiments.variants import FEWER, with_fewer
+from anytime.metrics.code_stats import bits_by_position, error_by_codes
 from anytime.model import AnytimeModel
-from anytime.training.order import bits_by_position, error_by_codes
 from anytime.training.run import used
-from anytime.training.samples import encoded
+from anytime.training.sample_grids import encoded
 
 SIZES = (None, *reversed(FEWER))
 """Training pictures, None for all of them. Other experiments have those; then the smallest, which is the most telling."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anytime.errors import UserError
-from anytime.evaluation.document import can_plot
+from anytime.core.errors import UserError
+from anytime.core.results import Results, read, results_file
+from anytime.evaluation.html import can_plot
 from anytime.experiments import theorem
-from anytime.experiments.catalogue import Experiment, find
-from anytime.experiments.results import Results, read, results_file
-from anytime.experiments.workbench import Setting, Workbench
-from anytime.training.settings import Scale
+from anytime.experiments.registry import Experiment, find
+from anytime.experiments.runner import Setting, Workbench
+from anytime.recipes.base import Scale
 
 SCALES: tuple[Scale, ...] = ("smoke", "short", "full")
 FORMERLY = {"reconstruction": "ordering"}

@@ -12,10 +12,10 @@ from pathlib import Path
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anytime.experiments.catalogue import PAIR
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
-from anytime.experiments.strips import show, strip
-from anytime.experiments.workbench import Workbench
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.experiments.image_strips import show, strip
+from anytime.experiments.registry import PAIR
+from anytime.experiments.runner import Workbench
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 

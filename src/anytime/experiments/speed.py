@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from anytime.evaluation.speed import BATCH, REPEATS, Engine, quantile, speed_by_codes, timed
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.workbench import Setting, Workbench
+from anytime.baselines.pixelcnn_pp import PixelSpace, PixelSpaceConfig
+from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.experiments.runner import Setting, Workbench
+from anytime.metrics.latency import BATCH, REPEATS, Engine, quantile, speed_by_codes, timed
 from anytime.model import AnytimeModel, load
-from anytime.priors.pixelspace import PixelSpace, PixelSpaceConfig
+from anytime.recipes.presets import RunConfig
 from anytime.sampling.budget import code_count
-from anytime.training.folder import Paths, environment, now_called, taken_over, what
-from anytime.training.recipes import RunConfig
 from anytime.training.run import used
+from anytime.training.run_dir import Paths, environment, now_called, taken_over, what
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 IMAGES, PAPER = 50_000, {"celeba": 100_000}

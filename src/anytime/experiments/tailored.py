@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.distances import ALIKE, FRACTIONS, FULL, Meter, label, plot, samples_of
-from anytime.experiments.kinds import tailored
-from anytime.experiments.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.verdicts import below, values
-from anytime.experiments.workbench import Workbench
+from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, FULL, Meter, label, plot, samples_of
+from anytime.experiments.runner import Workbench
+from anytime.experiments.statistics import below, values
+from anytime.experiments.variants import tailored
 
 SHORT = 0.2  # of the codes: what the paper's "very short" is taken to be
 

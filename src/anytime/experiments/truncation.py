@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from anytime.autoencoders.truncation import probabilities
-from anytime.evaluation.summary import distance_name
-from anytime.experiments.distances import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.results import Results, Row, Verdict, curve, read, write_figure
-from anytime.experiments.verdicts import averages, below, values
-from anytime.experiments.workbench import Workbench
+from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.evaluation.image_summary import distance_name
+from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
+from anytime.experiments.runner import Workbench
+from anytime.experiments.statistics import averages, below, values
 
 SERIES = {"uniform": "ordered", "Geo(0.03)": "geometric-0.03", "Geo(0.1)": "geometric-0.1"}
 """Each law and its kind of run."""

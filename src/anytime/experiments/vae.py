@@ -10,12 +10,12 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.autoencoders.vae import VAE
-from anytime.evaluation.reconstruction import vae_error_by_codes
+from anytime.baselines.vae import VAE
+from anytime.core.results import Results, Row, Verdict, agreed, curve
 from anytime.experiments import ordering
 from anytime.experiments.ordering import EXAMPLES, FALLING, IRREGULAR, error_rows, rank_correlation, spans
-from anytime.experiments.results import Results, Row, Verdict, agreed, curve
-from anytime.experiments.workbench import Workbench, digest
+from anytime.experiments.runner import Workbench, digest
+from anytime.metrics.reconstruction import vae_error_by_codes
 
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
 """Each series and its kind of run."""

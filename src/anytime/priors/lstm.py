@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

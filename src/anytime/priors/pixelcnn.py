@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 FIRST = 7  # kernel of the first layer, which leaves out the place itself (mask A)
 THEN = 3  # kernel of all others, which see it (mask B)

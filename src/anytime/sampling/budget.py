@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 LONGEST = 1e6
 """Seconds: a deadline further away is a mistake in units."""

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anytime import storage
-from anytime.config import from_dict
-from anytime.errors import UserError, warn
+from anytime.core import storage
+from anytime.core.config import from_dict
+from anytime.core.errors import UserError, warn
 from anytime.sampling.budget import Budget, DeadlineWarning, Pace, may_go_on
-from anytime.sampling.engine import Draft, Engine, Rows
-from anytime.sampling.noise import Settings
-from anytime.sampling.sampler import Sample
+from anytime.sampling.engines.base import Draft, Engine, Rows
+from anytime.sampling.gumbel import Settings
+from anytime.sampling.sample import Sample
 
 Clock = Callable[[], float]
 Progress = Callable[[int, float], None]

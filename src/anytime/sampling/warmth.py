@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from anytime import storage
-from anytime.config import from_dict, read_json
-from anytime.errors import UserError
+from anytime.core import storage
+from anytime.core.config import from_dict, read_json
+from anytime.core.errors import UserError
 
 FILE = "temperatures.json"
 FITTED = "fitted"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anytime.storage import DamagedFileError, read_tensors, write_tensors
+from anytime.core.storage import DamagedFileError, read_tensors, write_tensors
 
 KEPT = 2
 PARTS = ("model", "best", "optimizer", "others")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from anytime.errors import UserError
-from anytime.training.tasks import Numbers
+from anytime.core.errors import UserError
+from anytime.training.tasks.autoencoder import Numbers
 
 
 @runtime_checkable

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from anytime import collective, randomness
-from anytime.errors import UserError
+from anytime.core import distributed, random
+from anytime.core.errors import UserError
+from anytime.core.pause import NEVER, Pause, Paused
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.pause import NEVER, Pause, Paused
 from anytime.training.step import Compute, set_rate
-from anytime.training.tasks import Numbers, Task
+from anytime.training.tasks.autoencoder import Numbers, Task
 
 PROGRESS_SECONDS = 0.25  # reading the losses waits for the device: often enough for the eye, too seldom to cost
 
@@ -66,7 +66,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
 
     for step in range(state.step, task.epochs * task.steps_per_epoch):
         # Dropout is the only thing that draws from torch's generator; each rank and step has its own stream.
-        torch.manual_seed(randomness.derive(seed, step, collective.rank()))
+        torch.manual_seed(random.derive(seed, step, distributed.rank()))
         set_rate(optimizer, task.rate(step))
         task.objective.train()
         losses = move(task.inputs(step))
@@ -85,7 +85,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
             validation = _validated(task, compute)
             _keep_best(task, state, validation)
             epoch = state.step // task.steps_per_epoch
-            train = _means(task, collective.total(running) / collective.ranks(), done_in_epoch)
+            train = _means(task, distributed.total(running) / distributed.ranks(), done_in_epoch)
             hooks.epoch(epoch, state.step, train, validation, time.monotonic() - epoch_started)
             running.zero_()
             epoch_started = time.monotonic()

@@ -14,22 +14,23 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from anytime import collective, randomness, storage
+from anytime.core import process_group, random, storage
+from anytime.core.errors import UserError
+from anytime.core.pause import NEVER, Pause
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
-from anytime.errors import UserError
+from anytime.metrics import code_stats
 from anytime.model import AnytimeModel
+from anytime.recipes.base import Config, Settings
+from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig
 from anytime.training import checkpoint as checkpoints
-from anytime.training import distributed, log, order
-from anytime.training.folder import Paths, locked, record, shared_stages
+from anytime.training import log
 from anytime.training.log import Metrics, Reporter, Silent
 from anytime.training.loop import Hooks, StageState, run_stage
-from anytime.training.pause import NEVER, Pause
-from anytime.training.plan import CodesPlan, Model, Plan
-from anytime.training.recipes import SMOKE_EXAMPLES, RunConfig
-from anytime.training.settings import Config, Settings
+from anytime.training.run_dir import Paths, locked, record, shared_stages
+from anytime.training.run_spec import CodesPlan, Model, Plan
 from anytime.training.step import Compute
-from anytime.training.tasks import Numbers, Task
+from anytime.training.tasks.autoencoder import Numbers, Task
 
 Part = TypeVar("Part", Tensor, Recordings, Tensor | Recordings)
 Maker = Callable[[Config, Any, Tensor, torch.device], Plan[Model]]
@@ -71,12 +72,12 @@ def train_plan(
     dataset = used(dataset, config)
     if share is not None and not Paths(folder).config.exists():  # refused before the folder is bound to this config
         shared_stages(share, config)
-    with distributed.process_group(device or torch.device("cpu")) as own:
-        if pause is not NEVER and collective.ranks() > 1:
+    with process_group.process_group(device or torch.device("cpu")) as own:
+        if pause is not NEVER and process_group.ranks() > 1:
             raise ValueError("a run of several ranks cannot pause: they would not stop at the same step")
-        reporter = reporter if reporter is not None and distributed.is_main() else Silent()
+        reporter = reporter if reporter is not None and process_group.is_main() else Silent()
         with locked(folder, config):
-            if distributed.is_main():
+            if process_group.is_main():
                 record(Paths(folder).environment, own, dataset, command)
             torch.manual_seed(config.seed)
             plan = maker(config, resident(dataset.train, own), resident(dataset.validation, own), own)
@@ -98,7 +99,7 @@ class Run(Generic[Model]):
         self.config, self.plan, self.paths, self.device, self.reporter = config, plan, Paths(folder), device, reporter
         self.pause = pause
         self.compute = Compute(device, config.precision, config.compile, config.graph)
-        self.main = distributed.is_main()
+        self.main = process_group.is_main()
         if device.type == "cuda":
             plan.kept(plan.stages[0]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
@@ -121,14 +122,14 @@ class Run(Generic[Model]):
             self._stage(index, start if index == first else None)
         model = self.plan.finished()
         if self.main:
-            self._examine(order.FINISHED)
+            self._examine(code_stats.FINISHED)
             self.plan.save(self.paths.model)
         return model
 
     def _latest(self) -> checkpoints.Checkpoint | None:
         """Rank 0 looks first and sets damaged files aside; the others then see what it saw."""
         found = checkpoints.read_latest(self.paths.checkpoints, self.reporter.say) if self.main else None
-        distributed.barrier()
+        process_group.barrier()
         return found if self.main else checkpoints.read_latest(self.paths.checkpoints, self.reporter.say)
 
     def _shared(self, other: Path) -> checkpoints.Checkpoint:
@@ -140,7 +141,7 @@ class Run(Generic[Model]):
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
             storage.write_whole(self.paths.metrics, content)
-            order.take_over(self.paths.folder, other, stages)
+            code_stats.take_over(self.paths.folder, other, stages)
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.after(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
@@ -149,7 +150,7 @@ class Run(Generic[Model]):
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
         stages = self.plan.stages
-        seed = randomness.derive(self.config.seed, stages[index])
+        seed = random.derive(self.config.seed, stages[index])
         task = self.plan.task(index, seed, self.reporter.say)
         state = StageState()
         if start is not None:
@@ -176,7 +177,7 @@ class Run(Generic[Model]):
         """Write down, and say where it is alarming, what the stage has made of the order of the codes."""
         found = self.plan.examined(stage)
         if found is not None:
-            order.write_order(self.paths.folder, stage, found)
+            code_stats.write_order(self.paths.folder, stage, found)
             for text in found.get("alarms", []):
                 self.reporter.say(f"warning: {text}")
 

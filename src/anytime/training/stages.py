@@ -11,8 +11,8 @@ from typing import Literal
 
 from anytime.autoencoders.losses import Reduction
 from anytime.autoencoders.truncation import Full, Truncation, Uniform
-from anytime.errors import UserError
-from anytime.sampling.noise import check_temperature
+from anytime.core.errors import UserError
+from anytime.sampling.gumbel import check_temperature
 
 Padding = Literal["masked", "silence"]
 """What the end of a crop is that its recording does not reach: nothing, left out of the loss; or silence, to be learned."""

@@ -14,9 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from anytime import collective
-from anytime.training.distributed import wrapped
-from anytime.training.tasks import Task
+from anytime.core import distributed
+from anytime.core.process_group import wrapped
+from anytime.training.tasks.autoencoder import Task
 
 Step = Callable[[tuple[Tensor, ...]], Tensor]
 """Inputs of a step -> its losses, with the weights moved on. The losses may be overwritten by the next step."""
@@ -40,7 +40,7 @@ class Compute:
         if self.compile:
             objective = torch.compile(objective)  # type: ignore[assignment]
         eager = EagerStep(task, objective, optimizer, self)
-        return GraphedStep(eager) if self.graph and self.device.type == "cuda" and collective.ranks() == 1 else eager
+        return GraphedStep(eager) if self.graph and self.device.type == "cuda" and distributed.ranks() == 1 else eager
 
 
 class EagerStep:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from anytime.autoencoders.losses import vq_losses
+from anytime.autoencoders.networks.residual_audio import ResidualBlock
 from anytime.autoencoders.quantizer import QuantizerConfig
-from anytime.autoencoders.residual_audio import ResidualBlock
 from anytime.autoencoders.truncation import Full
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
-from anytime.errors import UserError
-from anytime.training.recipes import Recipe, paper, recipe, with_truncation
+from anytime.core.errors import UserError
+from anytime.recipes.presets import Recipe, paper, recipe, with_truncation
 
 SMALL = AutoencoderConfig(
     network="audio",

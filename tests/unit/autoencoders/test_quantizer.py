@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from vector_quantize_pytorch import VectorQuantize
 
-from anytime import collective
 from anytime.autoencoders.quantizer import Quantizer, QuantizerConfig, codebook_use
 from anytime.autoencoders.truncation import kept
-from anytime.errors import UserError
+from anytime.core import distributed
+from anytime.core.errors import UserError
 
 SIZE, DIM, LENGTH = 10, 4, 6
 
@@ -200,7 +200,7 @@ def test_sums_are_taken_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     z, everything = latents(), torch.ones(5, LENGTH, dtype=torch.bool)
     alone, shared = quantizer("ema", decay=0.8), quantizer("ema", decay=0.8)
     alone.update(torch.cat([z, z]), alone.nearest(torch.cat([z, z])), torch.cat([everything, everything]), seed=0, step=0)
-    monkeypatch.setattr(collective, "total", lambda value: 2 * value)
+    monkeypatch.setattr(distributed, "total", lambda value: 2 * value)
     shared.update(z, shared.nearest(z), everything, seed=0, step=0)
     torch.testing.assert_close(shared.codebook, alone.codebook)
 

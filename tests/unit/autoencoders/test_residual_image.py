@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling.folded_decoder import folded
-from anytime.training.recipes import best_pictures, scaled
+from anytime.recipes.presets import best_pictures, scaled
+from anytime.sampling.engines.fused_batch_norm import folded
 
 
 @pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
@@ -19,7 +19,7 @@ def test_shapes_at_our_code_budget(shape: tuple[int, int, int], length: int) -> 
 
 
 def test_blocks_begin_as_the_identity() -> None:
-    from anytime.autoencoders.residual_image import ResidualBlock
+    from anytime.autoencoders.networks.residual_image import ResidualBlock
 
     x = torch.randn(2, 8, 5, 5)
     assert torch.equal(ResidualBlock(8)(x), x)

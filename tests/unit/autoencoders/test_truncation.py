@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, kept, parse
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 
 
 @pytest.mark.parametrize(

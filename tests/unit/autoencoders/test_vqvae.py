@@ -7,7 +7,7 @@ import torch
 
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.model import AnytimeModel
 
 GOOD: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from anytime.experiments.results import read
+from anytime.core.results import read
 from anytime.model import AnytimeModel, _tiny
 
 

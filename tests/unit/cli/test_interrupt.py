@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anytime.cli.console import SamplingConsole
-from anytime.sampling.eager import EagerEngine
+from anytime.sampling.engines.eager import EagerEngine
 
 
 @pytest.fixture(autouse=True)

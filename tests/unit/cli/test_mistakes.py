@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from anytime.config import to_dict
-from anytime.evaluation import inception
-from anytime.storage import write_json
-from anytime.training.recipes import recipe, scaled
+from anytime.core.config import to_dict
+from anytime.core.storage import write_json
+from anytime.metrics import inception
+from anytime.recipes.presets import recipe, scaled
 
 Refused = Callable[..., str]
 

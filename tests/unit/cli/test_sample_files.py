@@ -18,7 +18,7 @@ from PIL import Image
 from anytime.cli import output
 from anytime.cli.sample import rows_within
 from anytime.model import AnytimeModel, load
-from anytime.sampling.sampler import Sample
+from anytime.sampling.sample import Sample
 
 Command = Callable[..., Any]
 

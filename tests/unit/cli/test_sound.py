@@ -16,7 +16,7 @@ from PIL import Image
 
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
-from anytime.data.waves import RATE
+from anytime.data.audio_io import RATE
 from anytime.model import AnytimeModel, ModelConfig, load
 from anytime.priors.transformer import TransformerConfig
 
@@ -111,7 +111,7 @@ def test_a_long_sound_is_worked_through_a_few_crops_at_a_time(
     seen: list[int] = []
     encode = AnytimeModel.encode
     monkeypatch.setattr(AnytimeModel, "encode", lambda self, x: seen.append(len(x)) or encode(self, x))
-    monkeypatch.setattr("anytime.data.waves._BLOCK", 3000)
+    monkeypatch.setattr("anytime.data.audio_io._BLOCK", 3000)
     results = []
     for at_once in (64, 4):
         monkeypatch.setattr("anytime.cli.reconstruct._Sound.AT_ONCE", at_once)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anytime.data.idx import to_idx
+from anytime.data.mnist import to_idx
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from anytime.core.errors import UserError
 from anytime.data import load
-from anytime.errors import UserError
 
 
 def values(x: torch.Tensor | None) -> list[int]:

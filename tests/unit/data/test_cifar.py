@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from anytime.core.errors import UserError
 from anytime.data import load
 from anytime.data.cifar import read_batch
-from anytime.errors import UserError
 
 HERE = Path("data_batch_1")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anytime.core.errors import UserError
 from anytime.data import load
 from anytime.data.digits import FILE, FOLDER, embedded
-from anytime.errors import UserError
 
 
 def test_balanced_and_split_as_promised() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from anytime.core.errors import UserError
 from anytime.data import CATALOG, get, load
 from anytime.data.download import cache_folder
-from anytime.errors import UserError
 
 NAME = "train-images-idx3-ubyte.gz"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anytime.core.errors import UserError
 from anytime.data.digits import Digits
 from anytime.data.embed import build, choose, main
-from anytime.data.idx import read_idx
-from anytime.errors import UserError
+from anytime.data.mnist import read_idx
 
 
 def test_a_balanced_choice_in_the_order_of_the_set(mnist: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from anytime.core.errors import UserError
 from anytime.data import load
 from anytime.data.dataset import Dataset
-from anytime.errors import UserError
 
 
 def read(folder: Path, cache: Path, size: int | None = None) -> Dataset:
@@ -44,8 +44,8 @@ def test_grey_only_if_every_picture_is(photographs: Path, cache: Path) -> None:
 
 def test_the_second_start_reads_the_kept_array(photographs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(photographs, cache)
-    monkeypatch.setattr("anytime.data.album.decode", None)
-    monkeypatch.setattr("anytime.data.album.header", None)
+    monkeypatch.setattr("anytime.data.image_files.decode", None)
+    monkeypatch.setattr("anytime.data.image_files.header", None)
     again = read(photographs, cache)
     assert torch.equal(again.train, first.train)
     assert torch.equal(again.validation, first.validation)

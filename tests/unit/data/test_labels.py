@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from anytime.core.errors import UserError
 from anytime.data import load
 from anytime.data.digits import embedded
-from anytime.data.idx import to_idx
 from anytime.data.labels import load_labels
-from anytime.errors import UserError
+from anytime.data.mnist import to_idx
 
 
 def test_labels_stand_beside_their_pictures() -> None:

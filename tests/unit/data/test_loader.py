@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anytime.core.errors import UserError
 from anytime.data.loader import MOVES, VERSIONS, Loader, batch_indices, to_float, to_uint8, version
-from anytime.errors import UserError
 
 
 @given(count=st.integers(1, 60), batch=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2**40))

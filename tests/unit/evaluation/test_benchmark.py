@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from anytime.evaluation.benchmark import findings
-from anytime.evaluation.limits import Machine, limit_seconds, step_cost
+from anytime.metrics.roofline import Machine, limit_seconds, step_cost
 from anytime.priors.transformer import TransformerConfig
 
 CONFIG = TransformerConfig(length=70, codebook_size=1000)

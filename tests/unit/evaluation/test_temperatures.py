@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from anytime import data
-from anytime.evaluation.features import RandomNetwork
-from anytime.evaluation.quality import Row, sample_rows
 from anytime.evaluation.temperatures import RISE, chosen, enough, main, measured
+from anytime.metrics.features import RandomNetwork
+from anytime.metrics.quality import Row, sample_rows
 from anytime.model import AnytimeModel
 
 

@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 import torch
 
+from anytime.core.results import Results, Row
 from anytime.experiments import pca_prior, priors, regularization, tailored, truncation, vae
-from anytime.experiments.distances import FRACTIONS
+from anytime.experiments.fid_evaluator import FRACTIONS
+from anytime.experiments.image_strips import strip
 from anytime.experiments.ordering import error_rows
-from anytime.experiments.results import Results, Row
-from anytime.experiments.strips import strip
 
 Curves = dict[str, tuple[float, ...]]
 UNIFORM = (121.9, 94.7, 88.6, 87.7, 88.2)

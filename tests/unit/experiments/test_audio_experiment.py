@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from anytime.evaluation.audio import BANDS
+from anytime.core.results import Results, Row, Verdict
 from anytime.experiments import audio
-from anytime.experiments.catalogue import BEST, PAIR
-from anytime.experiments.results import Results, Row, Verdict
+from anytime.experiments.registry import BEST, PAIR
+from anytime.metrics.audio import BANDS
 
 LENGTH = 32
 RANK = {"best": 0, "ordered": 1, "best-unordered": 2, "unordered": 3}  # the best first

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from anytime.core.results import Results, Row
 from anytime.experiments import fid
-from anytime.experiments.results import Results, Row
 
 GOOD = {"ordered": (121.9, 94.7, 88.6, 87.7, 88.2), "unordered": (178.4, 130.4, 111.9, 106.2, 90.0)}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from anytime.core.results import Results, Row, read
 from anytime.experiments import ordering
-from anytime.experiments.results import Results, Row, read
 
 ORDERED = [1.0, 0.30, 0.22, 0.17, 0.14, 0.12, 0.11, 0.105, 0.102, 0.101, 0.1005]
 UNORDERED = [1.0, 0.95, 0.97, 0.80, 0.81, 0.60, 0.50, 0.52, 0.30, 0.25, 0.08]

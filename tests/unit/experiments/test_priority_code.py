@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from anytime.core.random import derive
+from anytime.core.results import Row
 from anytime.experiments import priority_code
-from anytime.experiments.results import Row
 from anytime.model import AnytimeModel
-from anytime.randomness import derive
 
 
 def test_the_mean_distance_is_over_all_pairs() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
+from anytime.core.results import Row
 from anytime.experiments import samples
-from anytime.experiments.results import Row
 from anytime.model import AnytimeModel
 
 

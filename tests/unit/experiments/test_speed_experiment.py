@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from anytime.core.results import Results, Row
 from anytime.experiments import speed
-from anytime.experiments.results import Results, Row
 
 EAGER = {0.2: 130.0, 0.4: 250.0, 0.6: 372.0, 0.8: 490.0, 1.0: 610.0}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anytime import priors
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.priors.lstm import LSTM, LSTMConfig, matching_width
 from anytime.priors.prior import Prior
 from anytime.priors.transformer import TransformerConfig

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anytime import priors
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.priors.pixelcnn import FIRST, THEN, PixelCNN, PixelCNNConfig
 from anytime.priors.prior import Prior
 from anytime.priors.transformer import Transformer, TransformerConfig

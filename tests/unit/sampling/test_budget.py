@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.sampling.budget import code_count
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from anytime.model import AnytimeModel, load
-from anytime.sampling.cuda_decoder import Decoder
-from anytime.sampling.noise import Settings, gumbel, masked
+from anytime.recipes.presets import Recipe, recipe
+from anytime.sampling.engines.cuda_decoder import Decoder
+from anytime.sampling.gumbel import Settings, gumbel, masked
 from anytime.sampling.warmth import Warmth
-from anytime.training.recipes import Recipe, recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order

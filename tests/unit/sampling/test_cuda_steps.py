@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from anytime.model import AnytimeModel
-from anytime.sampling.cuda import CudaEngine
-from anytime.sampling.cuda_step import FEW, Weights
-from anytime.sampling.engine import Draft
-from anytime.sampling.noise import Settings
+from anytime.sampling.engines.base import Draft
+from anytime.sampling.engines.cuda import CudaEngine
+from anytime.sampling.engines.cuda_step import FEW, Weights
+from anytime.sampling.gumbel import Settings
 
 
 @pytest.fixture

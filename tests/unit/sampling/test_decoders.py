@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from anytime.autoencoders.layout import to_features
-from anytime.autoencoders.residual_image import ResidualBlock
+from anytime.autoencoders.networks.residual_image import ResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.model import load
-from anytime.sampling.decoder_chain import Link, linked, tile_of
-from anytime.sampling.engine import DECODED_AT_ONCE
-from anytime.sampling.folded_decoder import FoldedDecoder, folded
-from anytime.training.recipes import recipe, scaled
+from anytime.recipes.presets import recipe, scaled
+from anytime.sampling.engines.base import DECODED_AT_ONCE
+from anytime.sampling.engines.fused_batch_norm import FoldedDecoder, folded
+from anytime.sampling.kernels.fused_decoder import Link, linked, tile_of
 
 TOLERANCE = 1e-5
 SHARED = 227 * 1024  # bytes of an H200's processor that a program may use

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.budget import MemoryWarning
-from anytime.sampling.eager import EagerEngine
+from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.warmth import Warmth
 
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 import anytime
-from anytime.sampling.cuda_step import FEW, split_of, tile_of
+from anytime.sampling.engines.cuda_step import FEW, split_of, tile_of
 
 SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
 CHECKED = """
 from jaxtyping import install_import_hook
-checked = ["anytime.sampling.decoder_chain", "anytime.sampling.cuda_step"]  # not the kernels
+checked = ["anytime.sampling.kernels.fused_decoder", "anytime.sampling.engines.cuda_step"]  # not the kernels
 install_import_hook(checked, "beartype.beartype")
 """
 PROGRAM = """
 import torch
-from anytime import randomness
+from anytime.core import random
 from anytime.priors.transformer import Transformer, TransformerConfig
-from anytime.sampling import cuda_step
-from anytime.sampling.noise import Settings, draw, gumbel, masked
+from anytime.sampling.engines import cuda_step
+from anytime.sampling.gumbel import Settings, draw, gumbel, masked
 
 cuda_step.PDL = False  # the interpreter has no dependent launches
 torch.manual_seed(0)
@@ -39,7 +39,7 @@ with torch.no_grad():
             rows, settings = torch.arange(batch) + 7, Settings(temperature=tuple(0.3 + 0.2 * i for i in range(10)), top_k=top_k)
             cut = None if top_k is None else (lambda logits: masked(logits, Settings(top_k=top_k)))
             buffers = cuda_step.Buffers.empty(weights, batch, torch.device("cpu"))
-            buffers.request.copy_(torch.tensor([*randomness.key(5), given, *rows]))
+            buffers.request.copy_(torch.tensor([*random.key(5), given, *rows]))
             buffers.temperature.copy_(torch.tensor(settings.temperature))
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []
@@ -62,11 +62,11 @@ from dataclasses import replace
 import torch
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.sampling import decoder_chain
-from anytime.sampling.folded_decoder import folded
-from anytime.training.recipes import recipe
+from anytime.sampling.kernels import fused_decoder
+from anytime.sampling.engines.fused_batch_norm import folded
+from anytime.recipes.presets import recipe
 
-decoder_chain.PDL = False
+fused_decoder.PDL = False
 torch.manual_seed(0)
 shapes = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 networks = ("cifar10", "best", (8, 24, 40)), ("mnist", "best", (24, 100)), ("cifar10", "paper", (8, 16, 32))
@@ -80,11 +80,11 @@ with torch.no_grad():
         codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
         codebook = autoencoder.quantizer.codebook
         features = to_features(codebook[codes], config.layout, config.places).permute(0, 2, 3, 1).contiguous()
-        assert torch.equal(decoder_chain.features(codes, codebook, config.places[0]), features)
-        links = decoder_chain.linked(folded(autoencoder.decoder))
-        for decoder_chain.PROGRAMS in (10**9, 1):  # small tiles, then large ones
+        assert torch.equal(fused_decoder.features(codes, codebook, config.places[0]), features)
+        links = fused_decoder.linked(folded(autoencoder.decoder))
+        for fused_decoder.PROGRAMS in (10**9, 1):  # small tiles, then large ones
             out = torch.full((3, *config.shape), float("nan"))
-            decoder_chain.run(links, features, out)
+            fused_decoder.run(links, features, out)
             torch.testing.assert_close(out, autoencoder.decode(codes), atol=1e-4, rtol=0)
 print("all equal")
 """

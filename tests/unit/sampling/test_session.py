@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.eager import EagerEngine
-from anytime.sampling.engine import Draft
-from anytime.sampling.noise import Settings, draw, gumbel
-from anytime.sampling.sampler import Sample
+from anytime.sampling.engines.base import Draft
+from anytime.sampling.engines.eager import EagerEngine
+from anytime.sampling.gumbel import Settings, draw, gumbel
+from anytime.sampling.sample import Sample
 from anytime.sampling.session import Session, read_session
 
 
@@ -143,7 +143,7 @@ def test_a_saved_session_goes_on_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
-    from anytime.storage import write_tensors
+    from anytime.core.storage import write_tensors
 
     session_of(FakePrior(), torch.arange(2)).save(path := tmp_path / "s.safetensors")
     path.write_bytes(path.read_bytes()[:-1])

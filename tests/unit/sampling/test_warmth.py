@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.sampling.warmth import FILE, Warmth, read_warmth, write_warmth
 
 WARMTH = Warmth(examples=40, bits=(3.0, 5.0), temperature=(0.981, 1.044), fitted_bits=(2.998, 4.994))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from anytime.autoencoders.truncation import Full, Uniform
-from anytime.errors import UserError
+from anytime.core.errors import UserError
 from anytime.training.stages import ORDERED, PIXELCNN, PRETRAIN, PRIOR, AutoencoderStage, PriorStage, warmed_rate
 
 STAGE = PriorStage(epochs=1, rate=2e-3, warmup=3000)

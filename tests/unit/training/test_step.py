@@ -9,15 +9,15 @@ import torch
 
 from anytime import data
 from anytime.data.recordings import Recordings
-from anytime.data.tones import synthetic_sounds
+from anytime.data.synthetic import synthetic_sounds
 from anytime.model import AnytimeModel
-from anytime.training.adversarial import Examples, TuneTask
+from anytime.recipes.presets import recipe, scaled
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.judges import TOLD, PictureJudge, SoundJudge, moved_pictures, unmoved
-from anytime.training.recipes import recipe, scaled
-from anytime.training.samples import encoded
+from anytime.training.discriminators import TOLD, PictureJudge, SoundJudge, moved_pictures, unmoved
+from anytime.training.sample_grids import encoded
 from anytime.training.step import Compute, EagerStep, set_rate
-from anytime.training.tasks import AutoencoderTask, PriorTask, Task
+from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
+from anytime.training.tasks.finetune import Examples, TuneTask
 
 
 def tasks(device: torch.device) -> list[Task]:

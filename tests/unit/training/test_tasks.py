@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anytime import collective
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, probabilities
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.core import distributed
 from anytime.data.dataset import synthetic
 from anytime.data.loader import to_float
 from anytime.data.recordings import ABSENT
-from anytime.data.tones import synthetic_sounds
+from anytime.data.synthetic import synthetic_sounds
 from anytime.model import AnytimeModel, _tiny
-from anytime.training.recipes import paper, recipe, scaled
+from anytime.recipes.presets import paper, recipe, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage
-from anytime.training.tasks import (
+from anytime.training.tasks.autoencoder import (
     AutoencoderObjective,
     AutoencoderTask,
     PriorObjective,
@@ -53,9 +53,9 @@ def test_keep_is_a_function_of_seed_and_step(tiny: AnytimeModel) -> None:
 def test_ranks_share_the_keeps_of_the_global_batch(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = task(tiny).keeps.at(5, 16)
     parts = []
-    monkeypatch.setattr(collective, "ranks", lambda: 2)
+    monkeypatch.setattr(distributed, "ranks", lambda: 2)
     for rank in (0, 1):
-        monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         parts.append(task(tiny).keeps.at(5, 8))
     assert torch.equal(torch.cat(parts), whole)
 
@@ -75,10 +75,10 @@ def test_the_validation_grid_follows_the_law(law: Truncation) -> None:
 
 def test_every_validation_example_is_seen_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for ranks in (1, 3):
-        monkeypatch.setattr(collective, "ranks", lambda ranks=ranks: ranks)
+        monkeypatch.setattr(distributed, "ranks", lambda ranks=ranks: ranks)
         seen: list[int] = []
         for rank in range(ranks):
-            monkeypatch.setattr(collective, "rank", lambda rank=rank: rank)
+            monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
             for rows in validation_batches(1_234):
                 seen.extend(range(rows.start, rows.stop))
         assert sorted(seen) == list(range(1_234))

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from anytime.metrics.code_stats import bits_by_position
 from anytime.model import AnytimeModel
-from anytime.sampling.noise import gumbel
-from anytime.training.order import bits_by_position
+from anytime.sampling.gumbel import gumbel
 from anytime.training.temperature import fit
 
 CATEGORIES = 30

@@ -1,0 +1,1 @@
+"""Encoder and decoder networks for images and audio."""

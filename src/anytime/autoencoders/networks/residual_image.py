@@ -1,0 +1,60 @@
+"""Image networks of our own, for `--recipe best`: the paper's convolutions with residual blocks at every resolution.
+
+Batch norms stand where the paper's do, behind the strided convolutions alone: they keep latents from shrinking to nothing, and
+a sampler folds them into the convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anytime.autoencoders.networks.conv_image import PADDING, BatchNorm2d, biases, initialised
+
+
+class ResidualBlock(nn.Module):
+    """x + W₂ ρ(W₁ ρ(x)), both 3 × 3; begins as the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        last = nn.Conv2d(width, width, 3, padding=1)
+        nn.init.zeros_(last.weight)  # without norms, sums of fresh blocks would double in size with each of them
+        nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+        first = initialised(nn.Conv2d(width, width, 3, padding=1))
+        self.block = nn.Sequential(nn.SiLU(), first, nn.SiLU(), last)
+
+    def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width height wide"]:
+        y: Tensor = x + self.block(x)
+        return y
+
+
+def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
+    """Picture to feature map; `channels` runs from the picture's to the map's. Blocks follow every convolution but the last."""
+    pairs = list(pairwise(channels))
+    *body, last = [
+        initialised(nn.Conv2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        for (i, o), kernel, stride, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
+    ]
+    return nn.Sequential(*_followed(body, channels[1:-1], blocks), last)
+
+
+def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
+    """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions."""
+    back = channels[::-1]
+    pairs = list(pairwise(back))
+    *body, last = [
+        initialised(nn.ConvTranspose2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        for (i, o), kernel, stride, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
+    ]
+    return nn.Sequential(*_followed(body, back[1:-1], blocks), last, nn.Sigmoid())
+
+
+def _followed(convolutions: list[nn.Module], widths: list[int], blocks: int) -> Iterator[nn.Module]:
+    for convolution, width in zip(convolutions, widths, strict=True):
+        yield convolution
+        yield BatchNorm2d(width)
+        yield from (ResidualBlock(width) for _ in range(blocks))
+        yield nn.SiLU()

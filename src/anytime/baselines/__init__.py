@@ -1,0 +1,1 @@
+"""What the paper compares with: PCA, the VAE, densities of pixels, PixelCNN++."""

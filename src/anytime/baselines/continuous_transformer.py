@@ -1,0 +1,163 @@
+"""A Transformer over a sequence of real numbers, whose head is a mixture of logistics (Appendix D).
+
+p(values) = Π p(value_i | values_{<i}), a density. Values come standardised, position by position, and the density is corrected
+for it: the network sees numbers of unit size whatever their own unit, and the likelihood is in theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anytime.baselines.logistic_mixture import Mixture, draw_real, log_density, mixture_of, parameter_count
+from anytime.core.errors import UserError
+from anytime.core.random import uniform
+from anytime.priors.transformer import Block, Cache, TransformerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousConfig:
+    """Shape of the network; the defaults are the paper's Transformer."""
+
+    length: int
+    """How many numbers."""
+    layers: int = 6
+    width: int = 512
+    """Size of the embedding."""
+    hidden: int = 2048
+    """Size of the feed-forward layer."""
+    heads: int = 8
+    dropout: float = 0.1
+    mixtures: int = 10
+    """Logistic laws in the mixture of each number."""
+
+    def __post_init__(self) -> None:
+        if self.mixtures < 1:
+            raise UserError(f"prior: mixtures must be at least 1, not {self.mixtures}")
+        _ = self.block  # checks the rest
+
+    @property
+    def block(self) -> TransformerConfig:
+        """The Transformer whose blocks these are."""
+        return TransformerConfig(
+            length=self.length, codebook_size=1, layers=self.layers, width=self.width, hidden=self.hidden,
+            heads=self.heads, dropout=self.dropout,
+        )  # fmt: skip
+
+
+class ContinuousTransformer(nn.Module):
+    shift: Tensor  # [length]
+    scale: Tensor  # [length]
+
+    def __init__(self, config: ContinuousConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.start_symbol = nn.Parameter(torch.randn(config.width) * config.width**-0.5)
+        # Elementwise, not a linear layer: autocast would round the value to eight bits, and it has more.
+        self.slope = nn.Parameter(torch.randn(config.width))
+        self.offset = nn.Parameter(torch.randn(config.width))
+        self.embed = nn.Linear(config.width, config.width)
+        self.positions = nn.Embedding(config.length, config.width)
+        self.embedding_norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config.block) for _ in range(config.layers))
+        self.head = nn.Linear(config.width, parameter_count(1, config.mixtures))
+        self.register_buffer("shift", torch.zeros(config.length))
+        self.register_buffer("scale", torch.ones(config.length))
+        self.apply(self._initialise)
+        with torch.no_grad():  # laws that lie apart from the beginning
+            self.head.bias.unflatten(0, (3, -1))[1] = torch.linspace(-2, 2, config.mixtures)
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+    @property
+    def length(self) -> int:
+        return self.config.length
+
+    def standardise(self, shift: Float[Tensor, " length"], scale: Float[Tensor, " length"]) -> None:
+        """Say where the values of each position lie and how wide they spread."""
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+
+    def _standard(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
+        return (values - self.shift[: values.shape[1]]) / self.scale[: values.shape[1]]
+
+    def _embedded(self, standard: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time width"]:
+        out: Tensor = self.embed(F.relu(standard[..., None] * self.slope + self.offset))
+        return out
+
+    def _placed(self, h: Float[Tensor, "batch time width"], first: int) -> Float[Tensor, "batch time width"]:
+        placed: Tensor = self.dropout(self.embedding_norm(h + self.positions.weight[first : first + h.shape[1]]))
+        return placed
+
+    def forward(self, values: Float[Tensor, "batch prefix"]) -> Mixture:
+        """The law of every standardised value given those before it; the first sees the start symbol only."""
+        begin = self.start_symbol.expand(len(values), 1, -1)
+        h = self._placed(torch.cat([begin, self._embedded(self._standard(values)[:, :-1])], 1), 0)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            h = block.mixed(h, F.scaled_dot_product_attention(*block.heads_of(h), is_causal=True))
+        return self._law(h)
+
+    def _law(self, h: Float[Tensor, "*batch width"]) -> Mixture:
+        # Not in bfloat16: a level of a pixel is a hundredth of its spread, and eight bits would round where it lies.
+        with torch.autocast(h.device.type, enabled=False):
+            return mixture_of(self.head(h.to(self.head.weight.dtype)), channels=1)
+
+    def log_likelihood(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
+        """log p(value_i | values_{<i}) as a density in the values' own unit, in nats."""
+        return log_density(self(values), self._standard(values)) - self.scale[: values.shape[1]].log()
+
+    def bits_per_dim(self, values: Float[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        """−log₂ p(values) / length. In units of one of 256 levels this is what a pixel costs in bits, or more."""
+        return -self.log_likelihood(values).mean(1) / math.log(2)
+
+    def start(self, batch: int) -> Cache:
+        """An empty cache for `batch` rows, allocated once for all steps."""
+        c, weight = self.config, self.slope
+        shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
+        position = torch.zeros(batch, dtype=torch.long, device=weight.device)
+        return Cache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
+
+    def step(self, values: Float[Tensor, " batch"] | None, state: Cache) -> tuple[Mixture, Cache]:
+        """The law of the next standardised value, given the one just drawn (None before the first); rows keep step."""
+        if state.reach >= self.length:
+            raise ValueError(f"all {self.length} values are drawn; there is no further step")
+        place, reach = state.reach, state.reach + 1
+        if values is None:
+            h = self.start_symbol.expand(len(state.position), 1, -1)
+        else:
+            before = (values - self.shift[place - 1]) / self.scale[place - 1]
+            h = self._embedded(before[:, None])
+        h = self._placed(h, place)
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            query, key, value = block.heads_of(h)
+            keys, kept = state.keys[layer], state.values[layer]
+            keys[:, :, place], kept[:, :, place] = key[:, :, 0], value[:, :, 0]
+            h = block.mixed(h, F.scaled_dot_product_attention(query, keys[:, :, :reach], kept[:, :, :reach]))
+        return self._law(h[:, 0]), Cache(state.keys, state.values, state.position + 1, reach)
+
+    @torch.no_grad()
+    def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n length"]:
+        """Draw value by value; a value depends on the seed, its row, its position and those before it."""
+        state, device = self.start(n), self.slope.device
+        rows = torch.arange(n, dtype=torch.int32, device=device)[:, None]
+        places = torch.arange(self.config.mixtures + 1, dtype=torch.int32, device=device)
+        drawn: list[Tensor] = []
+        for position in range(self.length):
+            law, state = self.step(drawn[-1] if drawn else None, state)
+            standard = draw_real(law, uniform(seed, rows, position, places))
+            drawn.append(self.shift[position] + self.scale[position] * standard)
+        return torch.stack(drawn, 1)

@@ -1,0 +1,159 @@
+"""Training a density of dequantised pixels or of their principal components (Appendix D): one stage, the prior's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+
+from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
+from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, load_density
+from anytime.core import distributed, random
+from anytime.data.image_grid import labelled_rows, write_png
+from anytime.data.loader import Loader, to_float
+from anytime.recipes.base import Scale, Settings, Shape
+from anytime.recipes.presets import picture_shape
+from anytime.training.stages import PRIOR, PriorStage, warmed_rate
+from anytime.training.tasks.autoencoder import Numbers, Task, adamw, global_rows, validation_batches
+
+RATE = 5e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class DensityRunConfig(Settings):
+    """A run that trains a density; its `config.json`."""
+
+    recipe: Literal["density"] = "density"
+    model: DensityConfig
+    prior: PriorStage = PRIOR
+    sample_grids: int = 1
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.shape
+
+
+def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> DensityRunConfig:
+    """The paper's Transformer with a mixture of ten logistics, for the prior's epochs; the same for both spaces.
+
+    At a quarter of the prior's rate: at 2e-3 the loss over hundreds of numbers leapt up in the warm-up and then lagged behind.
+    """
+    length = math.prod(shape)
+    model = DensityConfig(
+        name=name, shape=picture_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length)
+    )
+    config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, rate=RATE))
+    if scale == "short":  # an epoch of them is over ten times as long as one of codes
+        return replace(config, prior=replace(config.prior, epochs=10))
+    if scale == "smoke":
+        small = ContinuousConfig(length=length, layers=1, width=16, hidden=32, heads=2, mixtures=3)
+        return replace(
+            config,
+            model=replace(model, prior=small),
+            prior=replace(config.prior, epochs=2, batch=16),
+            examples=64,
+            checkpoint_seconds=0.0,
+            sample_grids=0,
+        )
+    return config
+
+
+class DensityObjective(nn.Module):
+    """Mean bits per dimension, in 256-level units."""
+
+    def __init__(self, prior: ContinuousTransformer) -> None:
+        super().__init__()
+        self.prior = prior
+
+    def forward(self, values: Float[Tensor, "batch length"]) -> Float[Tensor, " one"]:
+        return self.prior.bits_per_dim(values).mean()[None]
+
+
+class DensityTask:
+    """Every step dequantises its examples anew; the noise is addressed by step and row."""
+
+    name = "prior"
+    loss_names = ("loss",)
+    others, keeps_last = None, False
+
+    def __init__(self, stage: PriorStage, model: DensityModel, train: Tensor, validation: Tensor, seed: int) -> None:
+        self.stage, self.module, self.seed = stage, model, seed
+        self.objective = DensityObjective(model.prior)
+        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.ranks())
+        self.validation, self.device = validation, model.centre.device
+        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        return adamw(self.module, self.stage, self.rate(0))
+
+    def rate(self, step: int) -> float:
+        return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
+
+    def inputs(self, step: int) -> tuple[Tensor, ...]:
+        x = self.loader.batch_at(step).to(self.device)
+        return (self._values(x, "dequantisation", step, global_rows(len(x), self.device)),)
+
+    def _values(self, x: Tensor, purpose: str, step: int, rows: Int[Tensor, " batch"]) -> Float[Tensor, "batch length"]:
+        element = torch.arange(x[0].numel(), dtype=torch.int32, device=self.device)
+        uniforms = random.uniform(random.derive(self.seed, purpose), step, rows[:, None], element)
+        return self.module.to_values(dequantized(x, uniforms))
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        losses: Tensor = objective(*inputs)
+        return losses
+
+    def after_step(self, step: int) -> None:
+        return
+
+    @torch.no_grad()
+    def validate(self) -> Numbers:
+        """Held-out bits per dimension, with fixed noise."""
+        total = torch.zeros(1, dtype=torch.float64, device=self.device)
+        for rows in validation_batches(len(self.validation)):
+            x = self.validation[rows].to(self.device)
+            numbers = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
+            with torch.autocast(self.device.type, enabled=False):  # the turn to principal components must not be rounded
+                values = self._values(x, "validation", 0, numbers)
+            total += self.objective(values).double() * len(x)
+        return {"loss": float(distributed.total(total)) / len(self.validation)}
+
+
+class DensityPlan:
+    stages: tuple[str, ...] = ("prior",)
+
+    def __init__(
+        self, config: DensityRunConfig, train: UInt8[Tensor, "n ..."], validation: UInt8[Tensor, "m ..."], device: torch.device
+    ) -> None:
+        self.config, self.train, self.validation, self.device = config, train, validation, device
+        self.model = DensityModel(config.model).to(device)
+        self.model.fit_space(train)
+
+    def kept(self, stage: str) -> nn.Module:
+        return self.model
+
+    def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        return DensityTask(self.config.prior, self.model, self.train, self.validation, seed)
+
+    def finished(self) -> DensityModel:
+        return self.model.eval()
+
+    def examined(self, stage: str) -> None:
+        return
+
+    def picture(self, path: Path, stage: str) -> None:
+        """Sixteen samples, below as many examples."""
+        self.model.eval()
+        samples = to_float(self.model.sample(16, seed=0)).cpu()
+        write_png(path, labelled_rows([("data", to_float(self.validation[:16]).cpu()), ("samples", samples)]))
+
+    def save(self, folder: Path) -> None:
+        self.model.save(folder)
+
+    def load(self, folder: Path) -> DensityModel:
+        return load_density(folder, self.device)

@@ -1,0 +1,184 @@
+"""Training a VAE, ordered or standard (Appendix C.1): pretrain (all groups), then ordered (random truncation); no prior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+
+from anytime.autoencoders.truncation import Full, Uniform
+from anytime.baselines.vae import VAE, VAEConfig, load_vae
+from anytime.core import distributed, random
+from anytime.data.image_grid import labelled_rows, write_png
+from anytime.data.loader import Loader, to_float
+from anytime.recipes.base import Scale, Settings, Shape
+from anytime.recipes.presets import SMOKE_EXAMPLES, paper, picture_shape
+from anytime.sampling.budget import code_count
+from anytime.training.sample_grids import FRACTIONS
+from anytime.training.stages import VAEStage
+from anytime.training.tasks.autoencoder import (
+    Keeps,
+    Numbers,
+    Task,
+    for_device,
+    global_rows,
+    validation_batches,
+    validation_keeps,
+)
+
+PRETRAIN = VAEStage(epochs=200, truncation=Full())  # keep = length: a standard VAE
+ORDERED = VAEStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: groups fall into order
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAERunConfig(Settings):
+    """A run that trains a VAE; its `config.json`."""
+
+    recipe: Literal["vae"] = "vae"
+    model: VAEConfig
+    pretrain: VAEStage = PRETRAIN
+    ordered: VAEStage = ORDERED
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.shape
+
+
+def vae(name: str, shape: Shape, scale: Scale = "full", length: int | None = None) -> VAERunConfig:
+    """The VQ model's networks and schedule with a Gaussian in place of the codebook; `short` and `smoke` as for codes."""
+    like = paper(name, shape).model.autoencoder
+    model = VAEConfig(
+        name=name,
+        shape=picture_shape(shape, "--recipe vae"),
+        length=like.length if length is None else length,
+        widths=like.widths,
+        kernels=like.kernels,
+        strides=like.strides,
+    )
+    config = VAERunConfig(scale=scale, model=model)
+    if scale == "short":
+        return replace(
+            config, pretrain=replace(config.pretrain, epochs=40), ordered=replace(config.ordered, epochs=60)
+        )  # fmt: skip
+    if scale == "smoke":
+        return replace(
+            config,
+            model=replace(model, widths=tuple(min(w, 8) for w in model.widths)),
+            pretrain=replace(config.pretrain, epochs=2, batch=32),
+            ordered=replace(config.ordered, epochs=2, batch=32),
+            examples=SMOKE_EXAMPLES,
+            checkpoint_seconds=0.0,
+            sample_grids=1,
+        )
+    return config
+
+
+class VAEObjective(nn.Module):
+    """The per-prefix evidence bound at a drawn `keep`, averaged over the batch."""
+
+    def __init__(self, model: VAE) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        x: UInt8[Tensor, "batch channel height width"],
+        keep: Int[Tensor, " batch"],
+        noise: Float[Tensor, "batch length dim"],
+    ) -> Float[Tensor, " losses"]:
+        terms = self.model(to_float(x), keep, noise)
+        return torch.stack([t.mean() for t in (terms.total, terms.reconstruction, terms.divergence, terms.error)])
+
+
+class VAETask:
+    """Both stages of a VAE; they differ in the law of `keep` only. Noise is addressed, as `keep` is."""
+
+    loss_names = ("loss", "reconstruction", "divergence", "error")
+    others, keeps_last = None, False
+
+    def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
+        self.name, self.stage, self.module, self.seed = name, stage, model, seed
+        self.objective = VAEObjective(model)
+        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.ranks())
+        self.validation, self.device = validation, model.device
+        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
+        self.keeps = Keeps(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        trained = list(self.module.parameters())
+        return torch.optim.Adam(trained, **for_device(trained[0], self.stage.rate))
+
+    def rate(self, step: int) -> float:
+        return self.stage.rate
+
+    def inputs(self, step: int) -> tuple[Tensor, ...]:
+        x = self.loader.batch_at(step).to(self.device)
+        return x, self.keeps.at(step, len(x)), self._noise("noise", step, global_rows(len(x), self.device))
+
+    def _noise(self, purpose: str, step: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows length dim"]:
+        length, dim = self.module.length, self.module.config.dim
+        element = torch.arange(length * dim, dtype=torch.int32, device=self.device)
+        noise = random.normal(random.derive(self.seed, purpose), step, rows[:, None], element)
+        return noise.reshape(len(rows), length, dim)
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        losses: Tensor = objective(*inputs)
+        return losses
+
+    def after_step(self, step: int) -> None:
+        return
+
+    @torch.no_grad()
+    def validate(self) -> Numbers:
+        """Losses over a fixed grid of `keep`, with fixed noise."""
+        keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
+        sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
+        for rows in validation_batches(len(self.validation)):
+            x = self.validation[rows].to(self.device)
+            numbers = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
+            sums += self.objective(x, keeps[rows], self._noise("validation", 0, numbers)).double() * len(x)
+        return dict(zip(self.loss_names, (distributed.total(sums) / len(self.validation)).tolist(), strict=True))
+
+
+class VAEPlan:
+    stages: tuple[str, ...] = ("pretrain", "ordered")
+
+    def __init__(
+        self, config: VAERunConfig, train: UInt8[Tensor, "n ..."], validation: UInt8[Tensor, "m ..."], device: torch.device
+    ) -> None:
+        self.config, self.train, self.validation, self.device = config, train, validation, device
+        self.model = VAE(config.model).to(device)
+
+    def kept(self, stage: str) -> nn.Module:
+        return self.model
+
+    def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        stage = (self.config.pretrain, self.config.ordered)[index]
+        return VAETask(self.stages[index], stage, self.model, self.train, self.validation, seed)
+
+    def finished(self) -> VAE:
+        return self.model.eval()
+
+    def examined(self, stage: str) -> None:
+        return
+
+    @torch.no_grad()
+    def picture(self, path: Path, stage: str) -> None:
+        """Reconstructions from the mean code, by number of groups."""
+        self.model.eval()
+        x = to_float(self.validation[:16]).to(self.device)
+        latents, length = self.model.latents(x), self.model.length
+        counts = [code_count(length, fraction=f) for f in FRACTIONS]
+        rows = [(f"{k} of {length} groups", self.model.decode(latents[:, :k]).cpu()) for k in counts]
+        write_png(path, labelled_rows([("data", x.cpu()), *rows]))
+
+    def save(self, folder: Path) -> None:
+        self.model.save(folder)
+
+    def load(self, folder: Path) -> VAE:
+        return load_vae(folder, self.device)

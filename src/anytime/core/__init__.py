@@ -1,0 +1,1 @@
+"""What every other package may import: errors, configs, files, randomness, devices, progress, results."""

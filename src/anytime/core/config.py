@@ -1,0 +1,164 @@
+"""Frozen dataclasses <-> JSON, strict on unknown and missing keys.
+
+A config is a tree of frozen `kw_only` dataclasses whose leaves are numbers, strings, booleans, None and tuples of them.
+Where a field admits several dataclasses (a union), the JSON object carries `"kind"`, the class's name in lower case without
+a closing "config". A field that became a choice later says in its metadata which kind files without one mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anytime.core.errors import UserError, nearest
+
+SET = "--set"  # where values come from that are typed; keys stand behind a space
+FORMAT = 1
+
+Config = TypeVar("Config")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The plain JSON value of a config; `from_dict` is its inverse."""
+    out: dict[str, Any] = {}
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            kind = {"kind": _kind(type(value))} if len(_dataclasses(hints[field.name])) > 1 else {}
+            value = {**kind, **to_dict(value)}
+        elif isinstance(value, tuple):
+            value = list(value)
+        out[field.name] = value
+    return out
+
+
+def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
+    """Build `cls` from a JSON value; a key that does not belong, or one that is missing, is an error that names it."""
+    if not isinstance(data, dict):
+        raise UserError(f"{where} must be a JSON object, not {type(data).__name__}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            raise UserError(f"{where} has the unknown key {key!r}; {nearest(key, fields)}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in data:
+            raise UserError(f"{where} lacks the key {name!r}")
+    hints, dot = typing.get_type_hints(cls), " " if where == SET else "."
+    return cls(**{k: _value(hints[k], _with_kind(fields[k], value), f"{where}{dot}{k}") for k, value in data.items()})
+
+
+def _kind(cls: type) -> str:
+    return cls.__name__.lower().removesuffix("config")
+
+
+def _with_kind(field: dataclasses.Field[Any], value: Any) -> Any:
+    if isinstance(value, dict) and "kind" in field.metadata:
+        return {"kind": field.metadata["kind"], **value}
+    return value
+
+
+def _dataclasses(hint: Any) -> list[type]:
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    return [m for m in members if dataclasses.is_dataclass(m)]  # type: ignore[misc]
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    if value is None and types.NoneType in members:
+        return None
+    classes = _dataclasses(hint)
+    if classes and isinstance(value, dict):
+        return _instance(classes, value, where)
+    for member in members:
+        if (built := _leaf(member, value, where)) is not _MISFIT:
+            return built
+    if classes:
+        first = "kind" if len(classes) > 1 else dataclasses.fields(classes[0])[0].name
+        raise UserError(f"{where} must be a group of settings, such as {where}.{first}, not {value!r}")
+    raise UserError(f"{where} must be {_spoken(hint)}, not {value!r}")
+
+
+def _instance(classes: list[type], value: dict[str, Any], where: str) -> Any:
+    if len(classes) == 1:
+        return from_dict(classes[0], value, where)
+    kinds = {_kind(c): c for c in classes}
+    kind = value.get("kind")
+    if kind not in kinds:
+        raise UserError(f"{where} has the kind {kind!r}; {nearest(str(kind), kinds)}")
+    return from_dict(kinds[kind], {k: v for k, v in value.items() if k != "kind"}, where)
+
+
+_MISFIT = object()
+
+
+def _leaf(hint: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is tuple and isinstance(value, list | tuple):
+        item, *rest = typing.get_args(hint)
+        if rest != [...] and len(value) != 1 + len(rest):
+            return _MISFIT
+        items = [item] * len(value) if rest == [...] else [item, *rest]
+        return tuple(_value(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(items, value, strict=True)))
+    if origin is typing.Literal:
+        return value if value in typing.get_args(hint) else _MISFIT
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    fits = hint in (int, str, bool) and type(value) is hint
+    return value if fits else _MISFIT
+
+
+def _spoken(hint: Any) -> str:
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return " or ".join(repr(v) for v in typing.get_args(hint))
+    if origin is tuple and typing.get_args(hint)[0] is int:
+        return "whole numbers in brackets, such as [32,64]"
+    return getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of ours, its `format` checked and taken off."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON ({error}); restore it from where it came from") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else None
+        raise UserError(
+            f"{path} has format {found!r}, this version of anytime reads format {FORMAT}; use the version that wrote it"
+        )
+    return {k: v for k, v in data.items() if k != "format"}
+
+
+def override(config: Config, assignments: Sequence[str]) -> Config:
+    """`config` with `key=value` assignments from the command line; nested keys are joined by dots, values are JSON or text."""
+    data = to_dict(config)
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise UserError(f"--set {assignment!r} must look like key=value, such as prior.layers=4")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        *parents, last = key.split(".")
+        target: Any = data
+        for depth, parent in enumerate(parents):
+            target = _child(target, parent, ".".join(parents[:depth]))
+        _child(target, last, ".".join(parents))
+        target[last] = value
+    return from_dict(type(config), data, SET)
+
+
+def _child(target: Any, key: str, where: str) -> Any:
+    if not isinstance(target, dict) or key not in target:
+        known = target if isinstance(target, dict) else {}
+        raise UserError(f"--set names the unknown key {key!r}{' in ' + where if where else ''}; {nearest(key, known)}")
+    return target[key]

@@ -1,0 +1,96 @@
+"""Files that are whole or absent: tensors with a digest, written to a temporary name, flushed, then renamed. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from anytime.core.config import FORMAT
+from anytime.core.errors import UserError
+
+
+class DamagedFileError(UserError):
+    """A file that is cut short or altered."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`: flushed and renamed to it on success, removed otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A random part: several processes of one training may write the same file at the same time.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
+    try:
+        with replacing(path) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another --out") from None
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """A JSON file of ours, with its format number."""
+    write_whole(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of names, types, shapes and bytes, the same on every device."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:
+    """Save tensors with JSON facts beside them in the header; returns their digest."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    found, facts = digest(whole), facts or {}
+    # One entry: safetensors writes several in an order that changes from call to call, and equal files have equal bytes.
+    header = {"format": FORMAT, "facts": facts, "seal": _seal(found, facts)}
+    write_whole(path, save(whole, {"anytime": json.dumps(header)}))
+    return found
+
+
+def _seal(found: str, facts: Mapping[str, Any]) -> str:
+    """A hash of the tensors' digest and of the facts beside them."""
+    return hashlib.sha256(f"{found} {json.dumps(facts)}".encode()).hexdigest()
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
+    """Tensors, facts and digest of a file that `write_tensors` wrote; a cut or altered file is a `DamagedFileError`."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("anytime", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:  # RuntimeError: shorter than it was a moment ago
+        raise DamagedFileError(
+            f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
+        ) from None
+    found, facts = digest(tensors), header.get("facts", {})
+    if _seal(found, facts) != header.get("seal"):
+        raise DamagedFileError(f"{path} was altered: its contents do not match its digest; restore it from where it came from")
+    return tensors, facts, found

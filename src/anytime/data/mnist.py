@@ -1,0 +1,70 @@
+"""The idx format of MNIST and its successors: a magic number, big-endian dimensions, then bytes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from anytime.core.errors import UserError
+from anytime.data.dataset import Dataset, Request, drawn_validation
+
+IMAGES = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
+LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def read_mnist(request: Request) -> Dataset:
+    """MNIST or Fashion-MNIST from the files that their authors publish."""
+    paths = find_idx(request.where, IMAGES)
+    train, test = (torch.from_numpy(read_idx(path, 3).copy()).unsqueeze(1) for path in paths)
+    return drawn_validation(request.name, train, test, f"{request.name}, all pixels as published")
+
+
+def find_idx(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """The named files, plain or gzipped, with either spelling of `-idx` or `.idx`."""
+    found = {name: _find(folder, name) for name in names}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        raise UserError(f"{folder} lacks {' and '.join(missing)} (plain or .gz): point --data at the folder that holds them")
+    return [path for path in found.values() if path is not None]
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    spellings = (name, name.replace("-idx", ".idx"))
+    candidates = (folder / (spelling + ending) for ending in ("", ".gz") for spelling in spellings)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
+    """The array of one file, which must hold bytes in `dimensions` dimensions and nothing after them."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        array, rest = parse_idx(content, dimensions)
+        if rest:
+            raise ValueError(f"{len(rest):,} bytes too many")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise UserError(f"{path} is not a whole idx file ({error}): replace it with the published one") from error
+    return array
+
+
+def parse_idx(content: bytes, dimensions: int) -> tuple[UInt8[np.ndarray, "*shape"], bytes]:
+    """The array at the start of `content` and the bytes after it; ValueError says what is wrong."""
+    start = 4 + 4 * dimensions
+    if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):  # 8: unsigned bytes
+        raise ValueError(f"no magic number of bytes in {dimensions} dimensions")
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    end = start + math.prod(shape)
+    if len(content) < end:
+        raise ValueError(f"{end - len(content):,} bytes of {end:,} are missing")
+    return np.frombuffer(content, np.uint8, end - start, start).reshape(shape), content[end:]
+
+
+def to_idx(array: UInt8[np.ndarray, "*shape"]) -> bytes:
+    """The inverse of `parse_idx`."""
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()

@@ -1,0 +1,56 @@
+"""The measuring itself, measured: FID between the two parts of a data set, where others have published the number.
+
+python -m anytime.evaluation.fid_check cifar10 --data DIR --inception FILE      needs nothing beyond the core
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from anytime import data
+from anytime.core.device import pick_device
+from anytime.core.errors import UserError
+from anytime.data import Dataset
+from anytime.metrics.features import FeatureNetwork
+from anytime.metrics.inception import Inception, find_inception
+from anytime.metrics.quality import Row, data_row, reference
+from anytime.training.run_dir import environment
+
+KNOWN = {"cifar10": (3.15, 0.02)}
+"""FID between training and test set, and how near we must come (law 8)."""
+
+
+def measured(dataset: Dataset, network: FeatureNetwork, cache: Path | None = None) -> Row:
+    """Held-out pictures against the published training set."""
+    return data_row(dataset.held_out, reference(dataset.published_train, network, cache), network, cache)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the row with its circumstances as JSON; status 1 where the published number is missed, 2 for a mistake."""
+    parser = argparse.ArgumentParser(description="FID between a data set's training and held-out pictures")
+    parser.add_argument("name")
+    parser.add_argument("--data", type=Path, help="a local copy of the set")
+    parser.add_argument("--inception", type=Path, help="the FID network's file")
+    parser.add_argument("--device", help="cpu or cuda")
+    parser.add_argument("--exact", action="store_true", help="no TF32 on a GPU")
+    arguments = parser.parse_args(argv)
+    try:
+        device = pick_device(arguments.device)
+        dataset = data.load(arguments.name, data=arguments.data)
+        row = measured(dataset, Inception(find_inception(arguments.inception), device, tf32=not arguments.exact))
+    except UserError as error:
+        print(f"yardstick: {error}", file=sys.stderr)
+        return 2
+    expected, tolerance = KNOWN.get(arguments.name, (None, 0.0))
+    holds = None if expected is None else abs(row["fid"] - expected) <= tolerance
+    facts = {"dataset": dataset.name, "data": dataset.source, "expected": expected, "tolerance": tolerance, "holds": holds}
+    print(json.dumps({**facts, "row": row, "environment": environment(device)}))
+    return 1 if holds is False else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Other samplers of the same size behind the interface that `speed` times, so that one loop measures all of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anytime.priors.transformer import TransformerConfig
+from anytime.sampling.gumbel import Settings
+from anytime.sampling.sample import Sample
+
+CacheKind = Literal["dynamic", "static"]
+CACHES: tuple[CacheKind, ...] = ("dynamic", "static")
+
+
+def has_huggingface() -> bool:
+    return importlib.util.find_spec("transformers") is not None
+
+
+class HuggingFace:
+    """`generate` of Hugging Face transformers on a GPT-2 of the prior's size with random weights, then our decoder."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        decoder: Callable[[Tensor], Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+        cache: CacheKind,
+    ) -> None:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        torch.manual_seed(0)
+        shape = transformers.GPT2Config(
+            vocab_size=config.codebook_size + 1, n_positions=config.length + 1, n_embd=config.width, n_layer=config.layers,
+            n_head=config.heads, n_inner=config.hidden, activation_function="relu", bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        self.config, self.decoder, self.device, self.cache = config, decoder, device, cache
+        self.version: str = transformers.__version__
+        self.network: Any = transformers.GPT2LMHeadModel(shape).to(device=device, dtype=dtype).eval()
+
+    @torch.no_grad()
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        drawn = self.draw(n, seed=seed, codes=codes)
+        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "huggingface")
+
+    @torch.no_grad()
+    def draw(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
+        torch.manual_seed(seed)
+        start = torch.full((n, 1), self.config.codebook_size, device=self.device)
+        options = {"cache_implementation": "static"} if self.cache == "static" else {}
+        drawn: Tensor = self.network.generate(
+            start, attention_mask=torch.ones_like(start), do_sample=True, top_k=0, min_new_tokens=codes, max_new_tokens=codes,
+            pad_token_id=0, **options,
+        )[:, 1:]  # fmt: skip
+        return drawn.clamp(max=self.config.codebook_size - 1)  # the start symbol may be drawn; the decoder does not know it
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        return self.decoder(codes)

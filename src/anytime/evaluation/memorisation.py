@@ -1,0 +1,54 @@
+"""Whether a model copies: are its samples nearer to pictures that it learned from than to pictures that it never saw?
+
+python -m anytime.evaluation.memorisation MODEL --data DIR        needs no FID network
+
+`anytime evaluate` measures the same, among everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from anytime import data
+from anytime.core.device import pick_device
+from anytime.core.errors import UserError
+from anytime.evaluation.evaluate import Settings, check_shape, copy_row
+from anytime.evaluation.model_card import portable
+from anytime.model import load
+from anytime.training.run_dir import environment
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the row with its circumstances as JSON; status 2 for a mistake."""
+    parser = argparse.ArgumentParser(description="whether samples are nearer to training pictures than to held-out ones")
+    parser.add_argument("model")
+    parser.add_argument("--data", type=Path, help="a local copy of the set that the model was trained on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", help="cpu or cuda")
+    arguments = parser.parse_args(argv)
+    try:
+        settings = Settings(seed=arguments.seed)
+        model = load(arguments.model, pick_device(arguments.device))
+        if model.is_sound:
+            raise UserError(f"copies are looked for among pictures, and {arguments.model} makes sound")
+        dataset = data.load(model.config.name, data=arguments.data)
+        check_shape(model, dataset)
+        row = copy_row(model, dataset, replace(settings, temperature=model.config.temperature))
+    except UserError as error:
+        print(f"copies: {error}", file=sys.stderr)
+        return 2
+    given = sys.argv[1:] if argv is None else argv
+    command = portable(shlex.join(["python", "-m", "anytime.evaluation.memorisation", *given]))
+    facts = {"dataset": dataset.name, "data": dataset.source, "model": model.hash, "command": command}
+    print(json.dumps({**facts, "row": row, "environment": environment(model.device)}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

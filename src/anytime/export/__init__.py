@@ -1,0 +1,1 @@
+"""Turning a run into a model that others can load."""

@@ -1,0 +1,168 @@
+"""A run made small enough for the package, with its card.
+
+python -m anytime.export.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
+python -m anytime.export.bundle runs/mnist-best mnist --codes 8 --temperature 0.9    without the codes behind the eighth, drawn at 0.9
+anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
+python -m anytime.export.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
+python -m anytime.evaluation.model_card src/anytime/models/mnist FILE     adds those at another temperature
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from torch import Tensor
+
+from anytime.core import storage
+from anytime.core.config import read_json, to_dict
+from anytime.core.errors import UserError
+from anytime.core.quantized_weights import KIND, Format, packed, unpacked
+from anytime.evaluation import model_card
+from anytime.metrics.code_stats import read_order
+from anytime.model import AnytimeModel, load
+from anytime.models import registry
+from anytime.models.registry import CONFIG, WEIGHTS
+from anytime.sampling import quality_table, warmth
+from anytime.training import log
+from anytime.training.run_dir import Paths, read_config
+from anytime.training.truncate_model import shortened
+
+CODEBOOK = "autoencoder.quantizer.codebook"
+EVALUATION = "evaluation.json"
+"""What the figures on the card are from, kept beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formats:
+    """How the large tensors are written; vectors and the codebook, a hundredth of all, stay as they are."""
+
+    prior: Format = "int8"
+    autoencoder: Format = "bf16"
+
+    def choose(self, name: str, tensor: Tensor) -> Format:
+        if tensor.ndim < 2 or not tensor.is_floating_point() or name == CODEBOOK:
+            return "fp32"
+        return self.prior if name.startswith("prior.") else self.autoencoder
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    folder: Path
+    hash: str  # of the expanded weights: what the loaded model is called by
+    bytes: int  # of all its files
+
+
+def bundle(
+    run: Path,
+    name: str,
+    formats: Formats | None = None,
+    *,
+    codes: int | None = None,
+    temperature: float | None = None,
+    evaluation: Path | None = None,
+    out: Path | None = None,
+) -> Bundle:
+    """Write a run's model, packed, with its card into `out / name`, by default where `anytime.load(name)` looks.
+
+    With `codes`, without those behind the first so many; with a `temperature`, drawn at this one where nothing else is said.
+    """
+    formats = formats or Formats()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        raise UserError(f"{name!r} is no name for a model; use small letters, digits and hyphens, such as mnist")
+    if not Paths(run).environment.is_file():
+        raise UserError(f"{run} is no run's folder, which a model's card is written from; name one that `anytime train` made")
+    model, origin = load(run, "cpu"), _origin(run)  # in this order: a run without codes is told as what it is
+    if model.is_sound and evaluation is not None:
+        raise UserError(
+            f"--evaluation {evaluation} cannot be of {run}, which makes sound: "
+            "the page tells of evaluated pictures only; leave it out"
+        )
+    if codes is not None:
+        model = shortened(model, model.code_count(codes))
+    if temperature is not None:
+        model.config = replace(model.config, temperature=temperature)
+    tensors = packed(model.state_dict(), formats.choose)
+    found = storage.digest(unpacked(tensors))
+    folder = (out or registry.FOLDER) / name
+    measured = None if evaluation is None else model_card.measured(evaluation, found, folder)
+    _write(folder, model, tensors, found)
+    contents = model_card.Contents(
+        hash=found,
+        codes=model.length,
+        temperature=model.config.temperature,
+        bytes=(folder / WEIGHTS).stat().st_size,
+        formats=f"prior in {formats.prior}, autoencoder in {formats.autoencoder}",
+        parameters={part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")},
+    )
+    storage.write_whole(folder / model_card.FILE, model_card.card(name, origin, contents, measured).encode())
+    if measured is not None:
+        storage.write_json(folder / EVALUATION, {**measured, "command": model_card.portable(measured["command"])})
+    if load(folder, "cpu").hash != found:
+        raise RuntimeError(f"{folder} does not hold what was written there")
+    return Bundle(folder, found, registry.weight(folder))
+
+
+def _origin(run: Path) -> model_card.Origin:
+    paths = Paths(run)
+    seconds: dict[str, float] = {}
+    for line in log.read(paths.metrics):
+        seconds[line["stage"]] = seconds.get(line["stage"], 0.0) + line["seconds"]
+    start = read_json(paths.environment)["starts"][-1]
+    return model_card.Origin(config=read_config(run), start=start, seconds=seconds, alarms=read_order(run).get("alarms", []))
+
+
+def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], found: str) -> None:
+    """The folder of a saved model, its weights packed; a table of the same weights stays, temperatures are the run's."""
+    storage.write_tensors(folder / WEIGHTS, tensors, {"kind": KIND})
+    path = folder / quality_table.FILE
+    if path.is_file() and read_json(path).get("model") != found:
+        path.unlink()
+    for old in folder.glob("evaluation*.json"):  # they are of what was there before
+        old.unlink()
+    warmth.write_warmth(folder, found, model.warmth)  # rounded weights are the same prior; what they make of it is measured
+    storage.write_json(folder / CONFIG, {"hash": found, **to_dict(model.config)})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make a bundle and say what it weighs; status 2 for a mistake."""
+    parser = argparse.ArgumentParser(
+        prog="python -m anytime.export.bundle", description="a run made small enough for the package"
+    )
+    parser.add_argument("run", type=Path, help="a finished run's folder")
+    parser.add_argument("name", help="what anytime.load will know it by")
+    parser.add_argument("--codes", type=int, metavar="N", help="how many of its codes to keep; by default all")
+    parser.add_argument("--temperature", type=float, metavar="T", help="to draw at where nothing else is said")
+    parser.add_argument("--prior", choices=get_args(Format), default="int8", help="format of its matrices")
+    parser.add_argument("--autoencoder", choices=get_args(Format), default="bf16", help="format of its kernels")
+    parser.add_argument("--evaluation", type=Path, metavar="FILE", help="evaluation.json of the bundle, for its card")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to put the folder; by default into the package")
+    arguments = parser.parse_args(argv)
+    try:
+        formats = Formats(prior=arguments.prior, autoencoder=arguments.autoencoder)
+        made = bundle(
+            arguments.run,
+            arguments.name,
+            formats,
+            codes=arguments.codes,
+            temperature=arguments.temperature,
+            evaluation=arguments.evaluation,
+            out=arguments.out,
+        )
+    except UserError as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return 2
+    whole = registry.weight(made.folder.parent)
+    print(f"{made.folder}: {made.bytes / 1e6:.2f} MB; with its neighbours {whole / 1e6:.2f} of {registry.LIMIT / 1e6:.0f} MB")
+    print(json.dumps({**asdict(made), "folder": str(made.folder)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

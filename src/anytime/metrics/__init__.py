@@ -1,0 +1,1 @@
+"""Measurements of models: reconstruction error, code statistics, FID, KID, precision and recall, audio metrics, latency."""

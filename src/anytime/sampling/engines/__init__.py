@@ -1,0 +1,1 @@
+"""Engines: what computes the next code and the decoded sample."""

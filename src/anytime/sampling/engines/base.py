@@ -1,0 +1,90 @@
+"""Engines: what computes the next code and the decode. All of them draw the same codes, up to rounding ties.
+
+An engine is given rows to work on (`start`), draws the next code of each (`step`) and turns codes into samples (`decode`).
+Who stops when, and why, is none of its business: that is the session's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anytime.sampling.gumbel import Settings
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Codes that are there, and all that decides how they go on."""
+
+    codes: Tensor  # [n, given], none or more
+    rows: Tensor  # [n] row numbers
+    seed: int
+    settings: Settings
+    model: str  # hash of the model they belong to
+
+
+@dataclass(eq=False)  # two of them are never the same work
+class Rows:
+    """A draft that an engine works on. The engine alone touches `state`; it may keep the codes there, too."""
+
+    draft: Draft
+    fed: int = 0  # steps the prior's state has behind it
+    state: Any = None
+
+    @property
+    def given(self) -> int:
+        """Codes that were there from the beginning: taken in, not drawn."""
+        return self.draft.codes.shape[1]
+
+    @property
+    def count(self) -> int:
+        """Codes that are there."""
+        return max(self.given, self.fed)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def block(self) -> int:
+        """Rows computed at a time: fixed and aligned to row numbers, so that bulk work gives the same bytes however divided."""
+
+    @property
+    def wave(self) -> int:
+        """Rows whose states are held at once."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def ready(self, draft: Draft) -> bool:
+        """Whether this many rows with these settings can be drawn without first compiling or capturing anything."""
+
+    def warm(self, draft: Draft) -> None:
+        """Make it so."""
+
+    def start(self, draft: Draft) -> Rows:
+        """Rows before their first step."""
+
+    def step(self, rows: Rows, times: int = 1) -> None:
+        """Steps of the prior, each of which takes in the code before and draws the next unless it is given."""
+
+    def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
+        """All codes that are there; a copy."""
+
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch ..."]:
+        """Complete samples from any prefix."""
+
+    def wait(self) -> None:
+        """Return when all that was asked for is done, so that clocks tell the truth."""
+
+    def release(self) -> None:
+        """Give back all memory held between requests."""

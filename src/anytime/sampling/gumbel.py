@@ -1,0 +1,92 @@
+"""The draw: Gumbel noise from a counter-based hash, so that a code depends on seed, row, position and what came before only.
+
+argmax(logits + Gumbel noise) is an exact draw from softmax(logits). Unlike inverse-CDF sampling, which flips codes at rounding
+ties of a long cumulative sum, only a near-tie of the two best categories can flip here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anytime.core import random
+from anytime.core.errors import UserError
+
+AT_A_TIME = 16384
+"""Numbers made at once: enough to be worth the call, too few to be felt by who draws one code."""
+
+
+def check_temperature(temperature: float, name: str) -> None:
+    """Refuse what logits cannot be divided by, or would drown in."""
+    if not 0 < temperature <= 100:
+        raise UserError(f"{name} must be above 0 and at most 100, not {temperature}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
+
+    temperature: float | tuple[float, ...] = 1.0
+    """One for all positions, or one for each."""
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        for temperature in self.temperature if isinstance(self.temperature, tuple) else (self.temperature,):
+            check_temperature(temperature, "--temperature")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"--top-k must be at least 1, not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+
+    def at(self, position: int) -> Settings:
+        """Those of one position."""
+        return replace(self, temperature=self.temperature[position]) if isinstance(self.temperature, tuple) else self
+
+
+def gumbel(
+    seed: int, rows: Int[Tensor, " batch"], position: int | Int[Tensor, "positions 1 1"], categories: int
+) -> Float[Tensor, "*positions batch categories"]:
+    """Standard Gumbel noise for each row and category at one position of the sequence, or at several."""
+    category = torch.arange(categories, dtype=torch.int32, device=rows.device)
+    return -torch.log(-torch.log(random.uniform(seed, rows[:, None], position, category[None])))
+
+
+class Noise:
+    """The noise of one request, made for several positions at a time while rows are few: it takes many small operations."""
+
+    def __init__(self, seed: int, rows: Int[Tensor, " batch"], categories: int) -> None:
+        self.seed, self.rows, self.categories = seed, rows, categories
+        self.stride = max(1, AT_A_TIME // (len(rows) * categories))
+        self._first, self._made = 0, rows.new_empty(0)
+
+    def at(self, position: int) -> Float[Tensor, "batch categories"]:
+        if not self._first <= position < self._first + len(self._made):
+            positions = torch.arange(position, position + self.stride, device=self.rows.device)
+            self._first, self._made = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
+        return self._made[position - self._first]
+
+
+def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Float[Tensor, "batch categories"]:
+    """Tempered float32 logits, −inf outside the top k and the top p; the settings are those of one position."""
+    assert not isinstance(settings.temperature, tuple)
+    logits = logits.float() / settings.temperature
+    if settings.top_k is not None and settings.top_k < logits.shape[1]:
+        least = logits.topk(settings.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if settings.top_p is not None and settings.top_p < 1:
+        ordered, index = logits.sort(descending=True, stable=True)
+        share = ordered.softmax(-1)
+        beyond = share.cumsum(-1) - share >= settings.top_p  # the mass before it already suffices; the first always stays
+        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(1, index, beyond), -torch.inf)
+    return logits
+
+
+def draw(
+    logits: Float[Tensor, "batch categories"], settings: Settings, noise: Float[Tensor, "batch categories"]
+) -> Int[Tensor, " batch"]:
+    """The next code of each row."""
+    return (masked(logits, settings) + noise).argmax(-1)

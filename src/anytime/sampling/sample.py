@@ -1,0 +1,50 @@
+"""The sample: what every request gives, whatever its budget was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anytime.core.errors import UserError
+from anytime.sampling.gumbel import Settings
+
+if TYPE_CHECKING:
+    from anytime.sampling.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A complete sample."""
+
+    data: Tensor  # float32 in the data's range, the shape of n examples, on the model's device
+    codes: Tensor  # [n, codes drawn], int64, on the model's device
+    seconds: float  # from the call to the finished, decoded tensor
+    seed: int
+    rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on its neighbours
+    settings: Settings
+    model: str  # hash of the model that drew it
+    session: Session | None = field(default=None, repr=False, compare=False)  # where to go on from, if it is still there
+
+    def uint8(self) -> Tensor:
+        """The pictures as bytes."""
+        return (self.data * 255).round().clamp(0, 255).to(torch.uint8)
+
+    def pick(self, rows: list[int]) -> Sample:
+        """The samples of these row numbers, which keep their numbers."""
+        places = {int(row): place for place, row in enumerate(self.rows)}
+        for row in rows:
+            if row not in places:
+                raise UserError(f"--pick {row} is not among the {len(places)} rows of the draft ({_span(self.rows)})")
+        chosen = torch.tensor([places[row] for row in rows], dtype=torch.long)
+        data, codes = (tensor[chosen.to(tensor.device)] for tensor in (self.data, self.codes))
+        return replace(self, data=data, codes=codes, rows=self.rows[chosen], session=None)
+
+
+def _span(rows: Int[Tensor, " n"]) -> str:
+    numbers = rows.tolist()
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:20]))

@@ -1,0 +1,230 @@
+"""A run's folder: what lies where, held by one process at a time, and which run may take it over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anytime import __version__
+from anytime.core import process_group, storage
+from anytime.core.config import from_dict, read_json, to_dict
+from anytime.core.errors import UserError
+from anytime.data import Dataset
+from anytime.data.recordings import Recordings
+from anytime.recipes.base import Settings
+from anytime.recipes.presets import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What lies where in a run's folder."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.folder / "environment.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is there; its config is written last."""
+        return (self.model / "config.json").is_file()
+
+    def after(self, stage: str) -> Path:
+        """What the end of a stage has made, for runs that begin alike."""
+        return self.checkpoints / f"after-{stage}.safetensors"
+
+
+@contextmanager
+def locked(folder: Path, config: Settings) -> Iterator[None]:
+    """Hold the run's folder against a second process, with its config written or checked."""
+    if not process_group.is_main():
+        process_group.barrier()
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another place with --out") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is training in {folder}; wait for it or choose another --out") from None
+        _agree(folder / "config.json", config)
+        for left in folder.rglob(".*.partial"):  # by a process that was killed while it wrote
+            left.unlink(missing_ok=True)  # an evaluation may have finished it meanwhile
+        process_group.barrier()
+        yield
+
+
+def _agree(path: Path, config: Settings) -> None:
+    """Write the config of a new run; refuse one that differs from what is there, naming the key."""
+    if not path.exists():
+        storage.write_json(path, to_dict(config))
+        return
+    refuse_difference(_theirs(path, config), to_dict(config), f"{path.parent} holds a run")
+
+
+def _theirs(path: Path, config: Settings) -> dict[str, Any]:
+    """The config of another run as one of this kind; of another kind, or edited, it is told by its difference."""
+    theirs = read_json(path)
+    with suppress(UserError):
+        theirs = to_dict(from_dict(type(config), theirs))  # what an older version left out has its default
+    return theirs
+
+
+def refuse_difference(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
+    there, here = _flat(theirs), _flat(ours)
+    for key in sorted(there.keys() | here.keys(), key=lambda key: (key != "recipe", key)):  # another recipe says it all
+        if (old := there.get(key)) != (new := here.get(key)):
+            raise UserError(f"{what} with {key} = {old}, not {new}; choose another folder")
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}.{name}" if prefix else name).items()}
+
+
+def shared_stages(other: Path, config: Settings) -> int:
+    """How many leading stages `other` has done just as this run would do them; at least one, or an error."""
+    path = Paths(other).config
+    if not path.is_file():
+        raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
+    theirs, ours = to_dict(from_dict(type(config), read_json(path), str(path))), to_dict(config)
+    refuse_difference(_decides(theirs, SHARED[:1]), _decides(ours, SHARED[:1]), f"--share {other} was trained")
+    if not Paths(other).after(SHARED[0]).is_file():
+        raise UserError(f"--share {other} has not finished its first stage; finish it or choose another run")
+    count = 1
+    while count < len(SHARED) and Paths(other).after(SHARED[count]).is_file():
+        stages = SHARED[: count + 1]
+        if _decides(theirs, stages) != _decides(ours, stages):
+            break
+        count += 1
+    return count
+
+
+def _decides(config: dict[str, Any], stages: Sequence[str]) -> dict[str, Any]:
+    """What the outcome of these stages depends on; a VAE's model is its autoencoder. Spare codes are codes until the end."""
+    parts, spare = config["model"], config.get("spare", 0)
+    if "autoencoder" in parts:
+        longer = {part: {**parts[part], "length": parts[part]["length"] + spare} for part in ("autoencoder", "prior")}
+        parts = parts | longer
+    model = parts if "prior" in stages else {"autoencoder": parts.get("autoencoder", parts)}
+    return {**{key: config[key] for key in ("seed", "examples", "precision", "compile", *stages)}, "model": model}
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The config of a run's folder."""
+    return from_dict(RunConfig, read_json(folder / "config.json"), str(folder / "config.json"))
+
+
+def record(path: Path, device: torch.device, dataset: Dataset, command: str) -> None:
+    """Add this start to environment.json: versions, hardware, commit, command and data; other data than before is refused."""
+    starts = _starts(path, dataset, "--out") if path.exists() else []
+    known = data_digest(dataset)
+    facts = {"command": command, "data": dataset.source, "data_digest": known, "examples": len(dataset.train)}
+    starts.append({**environment(device), **facts})
+    storage.write_json(path, {"starts": starts})
+
+
+def _starts(path: Path, dataset: Dataset, flag: str) -> list[dict[str, Any]]:
+    """The starts of a run so far, which must have been on this data."""
+    starts: list[dict[str, Any]] = read_json(path)["starts"]
+    if starts[-1]["data_digest"] != data_digest(dataset):
+        raise UserError(
+            f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another {flag}"
+        )
+    return starts
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Names the data by a few examples: they tell sets apart, and hashing all of them would cost seconds."""
+    few = dataset.train[::997]
+    train = few.tiles() if isinstance(few, Recordings) else few.clone()
+    return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
+
+
+SHARED = ("pretrain", "ordered", "prior")
+"""Stages that another run may take over, in their order."""
+HOW = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
+"""Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
+
+
+def what(config: Settings) -> dict[str, Any]:
+    """A config without the keys that say how it is computed."""
+    return _what(to_dict(config))
+
+
+def now_called(recorded: dict[str, Any], config: Settings) -> dict[str, Any]:
+    """What an older version said of a config of this kind, in today's words: what it left out has its default."""
+    with suppress(UserError):
+        return what(from_dict(type(config), recorded))
+    return recorded
+
+
+def _what(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in HOW}
+
+
+def taken_over(folder: Path, config: Settings, dataset: Dataset) -> dict[str, Any]:
+    """How a finished run was last started, and in which precision; one of another config or of other data is refused."""
+    theirs = _theirs(Paths(folder).config, config)
+    refuse_difference(_what(theirs), what(config), f"{folder} holds a run")
+    return {**_starts(Paths(folder).environment, dataset, "--runs-dir")[-1], "precision": theirs["precision"]}
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, hardware and commit, for files that hold numbers."""
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return {
+        "anytime": __version__,
+        "commit": _commit(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "hardware": hardware,
+        "ranks": process_group.ranks(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of a checkout; a copy without its git folder may name it in ANYTIME_COMMIT."""
+    if named := os.environ.get("ANYTIME_COMMIT"):
+        return named
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,46 @@
+"""Looking at a model while it learns: pictures by code length, and the data as codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Int, Int16, UInt8
+from torch import Tensor
+
+from anytime.autoencoders.vqvae import VQVAE
+from anytime.data.image_grid import labelled_rows, write_png
+from anytime.data.loader import to_float
+from anytime.model import AnytimeModel
+from anytime.sampling.budget import code_count
+
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who encodes it
+
+
+@torch.no_grad()
+def encoded(
+    autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
+) -> Int[Tensor, "rows length"]:
+    """The codes of a whole set, in float32, as the prior will see them."""
+    autoencoder.eval()
+    device = autoencoder.quantizer.codebook.device
+    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]).to(
+        torch.int32
+    )
+
+
+def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:
+    """The same codes decoded at a quarter, a half, three quarters and all of their length, with labels."""
+    counts = [code_count(model.length, fraction=f) for f in FRACTIONS]
+    return [(f"{k} of {model.length} codes", model.decode(codes[:, :k]).cpu()) for k in counts]
+
+
+def write_grid(path: Path, model: AnytimeModel, x: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | None, n: int = 16) -> None:
+    """Reconstructions of x by code length, or samples where x is None."""
+    if x is None:
+        rows = code_rows(model, model.sample(n, seed=0).codes)
+    else:
+        pixels = to_float(x)
+        rows = [("data", pixels.cpu()), *code_rows(model, model.encode(pixels))]
+    write_png(path, labelled_rows(rows))

@@ -1,0 +1,1 @@
+"""What each training stage computes: its loss, its validation, its optimizer."""

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anytime.core.errors import UserError
+from anytime.data import CATALOG, load
+from anytime.data.registry import READERS, find, state
+
+
+def test_every_entry_is_complete() -> None:
+    assert set(CATALOG) == {"digits", "mnist", "fashion-mnist", "cifar10", "celeba", "vctk", "audiomnist", "folder"}
+    for name, entry in CATALOG.items():
+        assert entry.name == name
+        assert entry.reader in READERS
+        assert entry.description
+        assert entry.licence
+        for file in entry.files:
+            assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.hash)
+            assert file.url.startswith("http")
+            assert file.bytes > 0
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UserError, match="unknown dataset 'cifar-10': did you mean 'cifar10'"):
+        load("cifar-10")
+
+
+def test_states(mnist: Path, cache: Path) -> None:
+    assert state(find("digits"), cache) == "embedded"
+    assert state(find("folder"), cache) == "needs --data"
+    assert state(find("mnist"), cache) == "not downloaded"
+    cache.mkdir()
+    mnist.rename(cache / "mnist")
+    assert state(find("mnist"), cache) == "in the cache"
+
+
+def test_absent_sets_say_what_to_do(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="run `anytime data get mnist` or pass a copy with --data DIR"):
+        load("mnist", cache=cache)
+    with pytest.raises(UserError, match="--data DIR"):
+        load("folder", cache=cache)
+    with pytest.raises(UserError, match=r"--data .*nowhere does not exist"):
+        load("cifar10", data=tmp_path / "nowhere")
+    with pytest.raises(UserError, match="leave --data out"):
+        load("digits", data=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist", "cifar10", "celeba"])
+def test_size_is_refused_where_it_is_fixed(name: str) -> None:
+    with pytest.raises(UserError, match=f"--size does not apply to {name}"):
+        load(name, size=28)
+
+
+def test_the_package_imports_and_the_digits_load_on_a_bare_machine() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('PIL', 'pooch', 'rich', 'requests'): sys.modules[name] = None\n"
+        "import anytime.data.image_grid as p, anytime.data as d\n"
+        "from anytime.data.loader import to_float\n"
+        "x = to_float(d.load('digits').train[:4])\n"
+        "assert p.grid(x).shape == (62, 62, 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anytime.evaluation import code_stats_view
+from anytime.evaluation.code_stats_view import evaluated, lines, section, sparkline
+
+FOUND = {
+    "error_examples": 500,
+    "error": [1.0, 0.5, 0.3, 0.2, 0.2, 0.2],
+    "gain": [0.5, 0.2, 0.1, 0.0, 0.0],
+    "examples": 700,
+    "entropy": [3.0, 2.5, 2.0, 0.0, 0.0],
+    "bits": [2.9, 2.0, 1.5, 0.1, 0.1],
+    "alarms": ["codes 4-5 bring <no> gain"],
+}
+
+
+def test_the_terminal_sees_every_quantity_and_the_alarm() -> None:
+    gain, entropy, bits, head, *rest, alarm = lines(FOUND)
+    assert gain.startswith("gain     █▄▂▁▁")
+    assert gain.endswith("0.5")
+    assert entropy.startswith("entropy")
+    assert bits.startswith("bits")
+    assert head.split() == ["code", "error", "gain", "entropy", "bits"]
+    assert [float(cell) for cell in rest[1].split()] == [2, 0.3, 0.2, 2.5, 2.0]
+    assert len(rest) == 5
+    assert alarm == "warning: codes 4-5 bring <no> gain"
+
+
+def test_a_run_whose_first_stages_are_not_known_shows_the_bits() -> None:
+    bits, head, *rest = lines({"examples": 3, "bits": [2.0, 1.0]})
+    assert bits.split()[:2] == ["bits", "█▅"]
+    assert head.split() == ["code", "bits"]
+    assert len(rest) == 2
+
+
+def test_long_codes_fit_a_terminal() -> None:
+    assert len(sparkline([1.0] * 256)) == 60
+    long = {name: [1.0] * 256 for name in ("gain", "entropy", "bits")}
+    assert len(lines(FOUND | long | {"error": [1.0] * 257})) == 3 + 1 + 10 + 1
+
+
+def test_losses_do_not_break_a_line() -> None:
+    assert sparkline([-1.0, 0.0, 1.0]) == "▁▁█"
+    assert sparkline([0.0, 0.0]) == "▁▁"
+
+
+def test_the_report_shows_figure_and_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, alarm, figure = section(FOUND)
+    assert "<h2>" in head
+    assert "codes 4-5 bring &lt;no&gt; gain" in alarm
+    assert "data:image/png" in figure
+    monkeypatch.setattr(code_stats_view, "can_plot", lambda: False)
+    assert section(FOUND) == [head, alarm]
+    assert section({}) == section({"bits": [1.0]}) == []
+
+
+def test_an_evaluation_tells_the_order_too() -> None:
+    errors = [1.0, 0.5, 0.3, 0.2999, 0.2998]
+    rows: list[dict[str, Any]] = [{"series": "samples", "codes": 1, "fid": 5.0}]
+    for codes, error in enumerate(errors):
+        gain = errors[codes - 1] - error if codes else None
+        rows.append({"series": "error", "codes": codes, "error": error, "gain": gain, "examples": 20})
+    rows += [{"series": "bits", "position": i, "bits": 2.0 + i, "entropy": 6.0, "examples": 100} for i in range(1, 5)]
+    order = evaluated(rows)
+    assert order["error"] == errors and len(order["gain"]) == 4 and order["bits"] == [3.0, 4.0, 5.0, 6.0]
+    assert (order["error_examples"], order["examples"]) == (20, 100)
+    assert order["alarms"] == ["codes 3-4 bring no gain: error 0.30000 without them, 0.29980 with them"]
+    assert lines(order)[-1] == f"warning: {order['alarms'][0]}"
+    assert evaluated(rows[:1]) == evaluated([]) == {}

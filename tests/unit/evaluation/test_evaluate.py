@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+
+from anytime import data
+from anytime.core.errors import UserError
+from anytime.core.random import permutation
+from anytime.data.loader import to_float
+from anytime.evaluation import evaluate, image_summary
+from anytime.evaluation.evaluate import FRACTIONS, Settings, assess, quality_table
+from anytime.metrics.code_stats import error_by_codes
+from anytime.metrics.features import RandomNetwork
+from anytime.metrics.quality import Row
+from anytime.model import AnytimeModel
+
+
+@pytest.fixture(scope="module")
+def dataset() -> data.Dataset:
+    return data.load("digits").subset(120, 40)
+
+
+@pytest.fixture(scope="module")
+def rows(tiny: AnytimeModel, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(evaluate, "EXAMPLES", 30)
+    network = RandomNetwork(torch.device("cpu"))
+    found = assess(tiny, dataset, network, Settings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache"))
+    patch.undo()
+    return found
+
+
+def of(rows: list[Row], series: str) -> list[Row]:
+    return [row for row in rows if row["series"] == series]
+
+
+def test_every_series_is_there(rows: list[Row]) -> None:
+    counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
+    assert counts == {
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "copies": 1,
+        "speed": 5,
+    }  # fmt: skip
+    for series in ("samples", "reconstructions", "speed"):
+        assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)
+        assert [row["codes"] for row in of(rows, series)] == [2, 3, 5, 6, 8]
+
+
+def test_the_reference_is_the_published_training_set(rows: list[Row], dataset: data.Dataset) -> None:
+    assert {row["reference"] for row in rows if "reference" in row} == {120 + 40}
+    assert of(rows, "held-out data")[0]["samples"] == len(dataset.held_out) == 40
+    assert {row["samples"] for row in of(rows, "samples")} == {80}
+
+
+def test_errors_and_what_each_code_brings(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    errors = of(rows, "error")
+    assert [row["error"] for row in errors] == pytest.approx(error_by_codes(tiny, dataset.held_out[:30], range(9)))
+    assert errors[0]["gain"] is None
+    assert sum(row["gain"] for row in errors[1:]) == pytest.approx(errors[0]["error"] - errors[-1]["error"])
+    assert {row["examples"] for row in errors} == {30}
+
+
+def test_codes(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    (whole,) = of(rows, "codes")
+    bits = [row["bits"] for row in of(rows, "bits")]
+    assert [row["position"] for row in of(rows, "bits")] == list(range(1, 9))
+    assert whole["bits"] == pytest.approx(sum(bits))
+    assert whole["bits_per_code"] == pytest.approx(sum(bits) / 8)
+    assert 0.5 * math.log2(16) < whole["bits_per_code"] < 2 * math.log2(16), "the prior is not trained"
+    assert whole["used"] == len(tiny.encode(to_float(dataset.held_out)).unique())
+    assert whole["used"] + whole["dead"] == whole["codebook_size"] == 16
+
+
+def test_samples_are_held_against_every_training_picture(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+    (row,) = of(rows, "neighbours")
+    assert (row["samples"], row["reference"], row["seed"]) == (100, 160, 2)
+    x, train = tiny.sample(100, seed=2).uint8().flatten(1) / 255, to_float(dataset.published_train).flatten(1)
+    distances = torch.cdist(x, train, compute_mode="donot_use_mm_for_euclid_dist") / 28
+    assert row["distance"] == pytest.approx(float(distances.amin(1).median()), rel=1e-4)
+    assert row["least_distance"] == pytest.approx(float(distances.min()), rel=1e-4)
+    assert len(row["nearest"]) == 100
+    sheet = image_summary.copies(tiny, dataset.published_train, rows)["neighbours"]
+    with Image.open(io.BytesIO(sheet)) as image:
+        assert image.height > 4 * 28, "samples and three rows below them"
+
+
+def test_copies(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was copied is nearer to the training pictures; what was drawn from the same source is as near to either."""
+    (row,) = of(rows, "copies")
+    assert (row["samples"], row["pictures"], row["seed"]) == (80, 40, 2)
+    assert 0 <= row["nearer_to_seen"] <= 1 and 0.25 < row["validation_nearer_to_seen"] < 0.75
+    assert row["seen_distance"] > 0 and row["unseen_distance"] > 0
+    settings = Settings(samples=30)
+    for part, share in ((dataset.pictures, 1.0), (dataset.held_out, 0.0)):
+        taken = SimpleNamespace(data=to_float(part[permutation(len(part), 0)[:30]]))
+        monkeypatch.setattr(tiny, "sample", lambda *given, taken=taken, **named: taken)
+        assert evaluate.copy_row(tiny, dataset, settings)["nearer_to_seen"] == share
+    monkeypatch.undo()
+    alone = replace(dataset, test=None, drawn=False)
+    assert evaluate.copy_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
+
+
+def test_speed(rows: list[Row]) -> None:
+    for row in of(rows, "speed"):
+        assert row["batch"] == 100
+        assert row["repeats"] == 3
+        assert row["samples_per_second"] == pytest.approx(100 / row["seconds_p50"])
+        assert row["decode_share"] > 0 and row["draw_seconds"] > 0
+
+
+def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
+    head, body = image_summary.lines(rows)
+    assert head[2] == "frechet_random"
+    assert [line[:2] for line in body] == [["0.2", "2"], ["0.4", "3"], ["0.6", "5"], ["0.8", "6"], ["1", "8"]]
+    assert all(len(line) == len(head) for line in body)
+    text = " ".join(image_summary.notes(rows))
+    assert "80 samples (seed 2, temperature 1) against 160 training pictures, network random" in text
+    assert "Warning, reconstructions: 40 samples are no more than the 64 features" in text
+    assert "Warning, samples" not in text
+
+
+def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None:
+    renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
+    assert image_summary.distance_name(renamed) == "fid"
+    assert image_summary.lines(renamed)[1] == image_summary.lines(rows)[1]
+    assert image_summary.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
+
+
+FACTS = {"model": "a" * 64, "data": "digits", "engine": "eager", "hardware": "a machine", "date": "2026-11-15"}
+
+
+def test_the_table_that_is_left_with_the_model(rows: list[Row]) -> None:
+    table = quality_table(rows, FACTS, "smoke")
+    assert [row.error for row in table.rows] == [row["error"] for row in of(rows, "error")[1:]]
+    assert (table.length, table.measure, table.samples, table.examples, table.batch) == (8, "error", 80, 30, 100)
+    assert {row.codes: row.milliseconds for row in table.rows if row.milliseconds} == {
+        row["codes"]: 1000 * row["seconds_p50"] for row in of(rows, "speed")
+    }
+    renamed = [{key.replace("frechet_random", "fid"): value for key, value in row.items()} for row in rows]
+    by_fid = quality_table(renamed, FACTS, "full")
+    assert by_fid.measure == "fid"
+    assert [row.fid for row in by_fid.rows if row.fid is not None] == [row["fid"] for row in of(renamed, "samples")]
+
+
+def test_samples_that_more_codes_make_worse_are_named(rows: list[Row]) -> None:
+    fids = dict(zip(FRACTIONS, (66.8, 55.9, 59.1, 61.2, 64.8), strict=True))
+    renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
+    worse = [row | {"fid": fids[row["fraction"]]} if row["series"] == "samples" else row for row in renamed]
+    assert any("more codes make them worse, fid 55.90 at 3 codes and 64.80 at 8" in note for note in image_summary.notes(worse))
+    better = [row | {"fid": 100 / row["fraction"]} if row["series"] == "samples" else row for row in renamed]
+    assert not any("worse" in note for note in image_summary.notes(better))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"samples": 1}, "--samples must be at least 2"),
+        ({"samples": -3}, "-3"),
+        ({"fractions": ()}, "--fractions"),
+        ({"fractions": (0.5, 0.0)}, "--fractions '0.5,0'"),
+        ({"fractions": (1.5,)}, "--fractions '1.5'"),
+        ({"fractions": (math.nan,)}, "--fractions 'nan'"),
+        ({"seed": -1}, "--seed"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        Settings(**settings)  # type: ignore[arg-type]
+
+
+def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
+    other = data.synthetic("cifar10", (3, 32, 32), 20)
+    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, cifar10 has pictures of 3 x 32 x 32"):
+        assess(tiny, other, RandomNetwork(torch.device("cpu")), Settings(samples=10), cache=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from anytime import data
+from anytime.evaluation import fid_check
+from anytime.evaluation.fid_check import main, measured
+from anytime.metrics.features import RandomNetwork
+
+
+class Disguised(RandomNetwork):
+    """A network that takes Inception's place and names, for want of the real one."""
+
+    distance, suffix = "fid", ""
+
+    def __init__(self, path: Path, device: torch.device, tf32: bool = True) -> None:
+        super().__init__(device)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> data.Dataset:
+    """Few digits whatever is asked for, and no network to be found."""
+    dataset = data.load("digits").subset(200, 100)
+    monkeypatch.setattr(fid_check.data, "load", lambda name, data: dataset)
+    monkeypatch.setattr(fid_check, "find_inception", lambda given: given)
+    monkeypatch.setattr(fid_check, "Inception", Disguised)
+    monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path))
+    return dataset
+
+
+@pytest.mark.parametrize(("expected", "status", "holds"), [(None, 0, None), (0.0, 0, True), (9.0, 1, False)])
+def test_the_number_is_held_against_the_published_one(
+    few: data.Dataset,
+    expected: float | None,
+    status: int,
+    holds: bool | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(fid_check, "KNOWN", {} if expected is None else {"digits": (expected, 1.0)})
+    assert main(["digits", "--inception", "x", "--device", "cpu"]) == status
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is holds
+    assert found["expected"] == expected
+    assert found["row"] == measured(few, Disguised(tmp_path, torch.device("cpu")), tmp_path / "other")
+    assert (found["row"]["samples"], found["row"]["reference"]) == (100, 300)
+    assert "hardware" in found["environment"]
+
+
+def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cifra10"]) == 2
+    assert "did you mean 'cifar10'?" in capsys.readouterr().err

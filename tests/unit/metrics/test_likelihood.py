@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anytime.baselines.continuous_transformer import ContinuousConfig
+from anytime.baselines.density import DensityConfig, DensityModel
+from anytime.metrics import likelihood
+from anytime.metrics.likelihood import bits_per_dim
+
+
+@pytest.mark.parametrize("space", ["pixels", "pca"])
+def test_bits_per_dimension_are_of_each_picture_and_its_own_noise(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever batches, whoever comes before; another seed dequantises otherwise."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        prior = ContinuousConfig(length=16, layers=1, width=8, hidden=16, heads=2, mixtures=2)
+        model = DensityModel(DensityConfig(name="tiny", shape=(1, 4, 4), space=space, prior=prior)).eval()  # type: ignore[arg-type]
+    x = torch.randint(256, (10, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    model.fit_space(x)
+    whole = bits_per_dim(model, x, seed=3)
+    monkeypatch.setattr(likelihood, "BATCH", 3)
+    assert bits_per_dim(model, x, seed=3) == pytest.approx(whole, abs=1e-5)
+    assert bits_per_dim(model, x, seed=4) != whole
+    assert bits_per_dim(model, x[:5], seed=3) != pytest.approx(whole, abs=1e-5)

@@ -1,0 +1,110 @@
+"""The models of the package: how they are found, and what those that are there must be."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tarfile
+import zipfile
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+
+from anytime.core.errors import UserError
+from anytime.evaluation import model_card
+from anytime.model import AnytimeModel, load
+from anytime.models import registry
+from anytime.models.registry import locate
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def stocked(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shelf with one model on it, and an empty folder to stand in."""
+    monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
+    copy.deepcopy(tiny).save(tmp_path / "shelf" / "little-one")
+    (tmp_path / "shelf" / "notes").mkdir()
+    (tmp_path / "desk").mkdir()
+    monkeypatch.chdir(tmp_path / "desk")
+    return tmp_path / "shelf"
+
+
+def test_a_model_is_found_by_its_name(stocked: Path, tiny: AnytimeModel) -> None:
+    assert registry.names() == ["little-one"], "a folder without a config is no model"
+    assert load("little-one").hash == tiny.hash
+    assert locate("little-one") == stocked / "little-one"
+
+
+def test_a_folder_that_holds_a_model_comes_first(stocked: Path, tiny: AnytimeModel) -> None:
+    Path("little-one").mkdir()
+    assert locate("little-one") == stocked / "little-one", "an empty folder of that name hides nothing"
+    copy.deepcopy(tiny).save("little-one")
+    assert locate("little-one") == Path("little-one")
+
+
+@pytest.mark.parametrize("name", ["little-on", "nothing", "notes", "../shelf/none", ""])
+def test_a_wrong_name_shows_the_list(name: str, stocked: Path) -> None:
+    with pytest.raises(UserError) as error:
+        load(name)
+    text = str(error.value)
+    assert ("Known: little-one" if name == "little-on" else "known: little-one") in text
+    assert "\n" not in text
+    assert ("did you mean 'little-one'?" in text) == (name == "little-on")
+
+
+def test_an_empty_shelf_says_so(stocked: Path) -> None:
+    shutil.rmtree(stocked / "little-one")
+    assert registry.names() == []
+    with pytest.raises(UserError, match="nor one of the package, which holds none yet; train one with `anytime train digits`"):
+        load("mnist")
+
+
+# what is in the package
+
+
+def test_the_models_of_the_package_are_small() -> None:
+    assert registry.weight(registry.FOLDER) <= registry.LIMIT == 20_000_000
+
+
+def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
+    """FID never rises by more than a point from any length to a longer one; the README tells the same numbers."""
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in registry.names():
+        model = load(name, "cpu")
+        assert model.table is not None
+        found = [row.fid for row in model.table.rows if row.fid is not None]
+        assert len(found) == 5
+        assert all(later - earlier <= 1 for earlier, later in combinations(found, 2)), name
+        assert f"| {name}, {model.length} codes | {' | '.join(f'{fid:.1f}' for fid in found)} |" in told
+
+
+def test_the_models_of_the_package_are_whole() -> None:
+    """Each loads, has its card with figures, and its own table of full scale."""
+    for name in registry.names():
+        model = load(name, "cpu")
+        assert model.table is not None and model.table.scale == "full", name
+        text = (registry.FOLDER / name / model_card.FILE).read_text(encoding="utf-8")
+        assert model.hash in text and model_card.UNMEASURED not in text and "smoke" not in text, name
+
+
+def test_models_travel_in_wheel_and_sdist(tmp_path: Path) -> None:
+    """Even where a .gitignore speaks against weights."""
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    files = ["__init__.py", "models/one/config.json", "models/one/model.safetensors", "models/one/README.md"]
+    for name in files:
+        path = tmp_path / "src" / "anytime" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / ".gitignore").write_text("*.safetensors\nmodels/\n")
+    (wheel,) = WheelBuilder(str(tmp_path)).build(directory=str(tmp_path / "dist"), versions=["standard"])
+    (sdist,) = SdistBuilder(str(tmp_path)).build(directory=str(tmp_path / "dist"), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        assert {f"anytime/{name}" for name in files} <= set(archive.namelist())
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        assert {f"src/anytime/{name}" for name in files} <= names

@@ -1,0 +1,189 @@
+"""The paper's numbers, once more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.truncation import Full, Geometric, Mixture, Uniform
+from anytime.core.errors import UserError
+from anytime.priors.pixelcnn import PixelCNNConfig
+from anytime.priors.transformer import TransformerConfig
+from anytime.recipes.presets import RunConfig, original, paper, recipe, scaled, with_layout, with_truncation
+
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "codebook_size", "dim", "prior_epochs"),
+    [("mnist", 16, 126, 49, 50), ("cifar10", 70, 1000, 16, 50), ("celeba", 100, 500, 64, 100)],
+)
+def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int, prior_epochs: int) -> None:
+    config = recipe(name, None, SHAPES[name])
+    autoencoder, prior = config.model.autoencoder, config.model.prior
+    assert (config.recipe, config.scale, config.precision, config.examples) == ("paper", "full", "float32", None)
+    assert (autoencoder.shape, autoencoder.layout) == (SHAPES[name], "channel")
+    assert (autoencoder.length, autoencoder.quantizer.codebook_size, autoencoder.dim) == (length, codebook_size, dim)
+    assert (autoencoder.quantizer.commitment, autoencoder.quantizer.codebook, autoencoder.quantizer.restart) == (
+        1,
+        "gradient",
+        False,
+    )
+    assert (prior.length, prior.codebook_size) == (length, codebook_size)
+    assert (prior.layers, prior.width, prior.hidden, prior.heads, prior.dropout) == (6, 512, 2048, 8, 0.1)
+    assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
+    assert (config.pretrain.batch, config.ordered.batch, config.prior.batch) == (128, 128, 128)
+    assert (config.pretrain.rate, config.ordered.rate, config.prior.rate) == (1e-3, 1e-3, 2e-3)
+    assert (config.prior.warmup, config.prior.weight_decay) == (3000, 0.1)
+    assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Uniform())
+    assert config.pretrain.reduction == config.ordered.reduction
+
+
+@pytest.mark.parametrize(("name", "side", "prior_epochs"), [("mnist", 7, 50), ("cifar10", 8, 50), ("celeba", 16, 100)])
+def test_the_original_vqvae(name: str, side: int, prior_epochs: int) -> None:
+    config = recipe(name, "original", SHAPES[name])
+    autoencoder = config.model.autoencoder
+    assert (config.recipe, autoencoder.shape, autoencoder.layout) == ("original", SHAPES[name], "spatial")
+    assert (autoencoder.length, autoencoder.dim, autoencoder.quantizer.codebook_size) == (side * side, 256, 512)
+    assert autoencoder.quantizer == QuantizerConfig(codebook_size=512), "the paper's in all but its size"
+    assert (autoencoder.widths, autoencoder.kernels, autoencoder.strides, autoencoder.blocks) == ((128,), (4, 4), (2, 2), 2)
+    assert config.model.prior == PixelCNNConfig(length=side * side, codebook_size=512, side=side)
+    assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Full())
+    assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
+    assert (config.prior.rate, config.prior.schedule, config.prior.weight_decay) == (3e-4, "constant", 0)
+    assert config.prior.batch == config.pretrain.batch == config.ordered.batch == 128
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 30), (3, 32, 64)])
+def test_pictures_that_the_original_cannot_take(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(UserError, match=r"--recipe original .* --size"):
+        original("folder", shape)
+
+
+@pytest.mark.parametrize(("name", "length", "dim"), [("mnist", 49, 16), ("cifar10", 16, 70), ("celeba", 64, 100)])
+def test_the_other_layout_is_the_same_networks_read_along_the_other_axis(name: str, length: int, dim: int) -> None:
+    config = paper(name, SHAPES[name])
+    spatial = with_layout(config, "spatial")
+    assert with_layout(config, "channel") == config
+    assert with_layout(spatial, "channel") == config
+    old, new = config.model.autoencoder, spatial.model.autoencoder
+    assert new == replace(old, layout="spatial", length=length, dim=dim)
+    assert (new.channels, new.places) == (old.channels, old.places)
+    assert isinstance(config.model.prior, TransformerConfig)
+    assert spatial.model.prior == replace(config.model.prior, length=length)
+    assert replace(spatial, model=config.model) == config
+
+
+def test_the_original_has_one_layout() -> None:
+    config = original("cifar10", SHAPES["cifar10"])
+    assert with_layout(config, "spatial") == config
+    with pytest.raises(UserError, match="--layout channel does not go with --recipe original"):
+        with_layout(config, "channel")
+
+
+def test_smoke_of_the_original_is_small_too() -> None:
+    smoke = scaled(original("cifar10", SHAPES["cifar10"]), "smoke")
+    assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim, smoke.model.autoencoder.blocks) == (64, 16, 2)
+    assert isinstance(smoke.model.prior, PixelCNNConfig)
+    assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 3
+    assert (smoke.ordered.truncation, smoke.prior.schedule, smoke.examples) == (Full(), "constant", 256)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_short_is_a_stated_part_of_the_epochs_and_nothing_else(name: str) -> None:
+    full = recipe(name, "paper", SHAPES[name])
+    short = scaled(full, "short")
+    assert (short.pretrain.epochs, short.ordered.epochs, short.prior.epochs) == (40, 60, 20)
+    expected = replace(
+        full,
+        scale="short",
+        pretrain=replace(full.pretrain, epochs=40),
+        ordered=replace(full.ordered, epochs=60),
+        prior=replace(full.prior, epochs=20),
+    )
+    assert short == expected
+
+
+def test_short_never_lengthens() -> None:
+    full = recipe("digits", "best", (1, 28, 28))
+    short = scaled(full, "short")
+    assert short.pretrain.epochs <= full.pretrain.epochs
+    assert short.ordered.epochs <= full.ordered.epochs
+    assert short.prior.epochs <= full.prior.epochs
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
+    full = recipe(name, "paper", SHAPES[name])
+    smoke = scaled(full, "smoke")
+    assert smoke.scale == "smoke"
+    assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim) == (
+        full.model.autoencoder.length,
+        full.model.autoencoder.dim,
+    )
+    assert max(smoke.model.autoencoder.widths) <= 8
+    assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 2
+    assert smoke.examples is not None and smoke.examples <= 256
+    for stage, whole in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
+        assert (stage.epochs, stage.truncation, stage.reduction) == (2, whole.truncation, whole.reduction)
+    assert smoke.prior.epochs == 2
+
+
+def test_full_is_the_recipe_itself() -> None:
+    full = recipe("mnist", "paper", (1, 28, 28))
+    assert scaled(full, "full") == full
+
+
+def test_digits_have_a_recipe_of_their_own_and_the_papers() -> None:
+    best = recipe("digits", None, (1, 28, 28))
+    assert (best.recipe, best.model.autoencoder.quantizer.codebook, best.ordered.truncation) == (
+        "best",
+        "ema",
+        Mixture(full=0.25),
+    )
+    assert recipe("digits", "paper", (1, 28, 28)) == paper("digits", (1, 28, 28))
+
+
+@pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
+def test_best_is_within_the_papers_code_budget_and_ends_with_a_tuned_decoder(shape: tuple[int, int, int], length: int) -> None:
+    best, like = recipe("pictures", "best", shape), paper("pictures", shape)
+    ours, theirs = best.model.autoencoder, like.model.autoencoder
+    assert ours.length == best.model.prior.length == length <= theirs.length
+    assert ours.quantizer.codebook_size == theirs.quantizer.codebook_size
+    assert best.tune is not None and best.tune.drawn > 0
+    assert best.learning.autoencoder.length == {16: 16, 20: 40, 40: 100}[length] <= theirs.length
+    assert best.prior.views == {16: 1, 20: 18, 40: 2}[length], "digits are not mirrored, and large pictures are not moved"
+    warm = {16: (1.0, 1.0), 20: (0.7, 0.85), 40: (0.8, 0.85)}[length]
+    assert (best.model.temperature, best.tune.drawn_temperature) == warm, "what docs/recipe.md says"
+    coloured = shape[0] == 3
+    assert (best.tune.epochs, best.tune.told, best.tune.whole) == (40 if coloured else 20, coloured, coloured), "and this"
+
+
+def test_a_picture_has_so_many_versions_and_no_more() -> None:
+    best = recipe("cifar10", "best", (3, 32, 32))
+    replace(best, prior=replace(best.prior, views=18))
+    with pytest.raises(UserError, match="shown in 18 versions, not in 19"):
+        replace(best, prior=replace(best.prior, views=19))
+    sound = recipe("audiomnist", "best", (1, 15_360))
+    replace(sound, prior=replace(sound.prior, views=19))  # recordings are played at ever other places
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
+def test_sizes_that_do_not_halve_are_refused(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(UserError, match="--size"):
+        paper("folder", shape)
+
+
+@pytest.mark.parametrize("law", [Full(), Geometric(p=0.03)])
+def test_another_truncation_changes_the_second_stage_only(law: Full | Geometric) -> None:
+    config = paper("mnist", (1, 28, 28))
+    assert with_truncation(config, law) == replace(config, ordered=replace(config.ordered, truncation=law))
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63])
+def test_a_seed_outside_its_range_names_the_flag(seed: int) -> None:
+    config: RunConfig = paper("mnist", (1, 28, 28))
+    with pytest.raises(UserError, match="--seed"):
+        replace(config, seed=seed)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anytime.core.errors import UserError
+from anytime.sampling.gumbel import Noise, Settings, draw, gumbel, masked
+
+LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
+GOLDEN = [[26, 29, 21, 12], [47, 11, 19, 48], [6, 32, 37, 18]]  # codes of rows 0–3 at positions 0, 1, 2
+
+
+def frequencies(settings: Settings, count: int = 20_000, seed: int = 1, position: int = 0) -> torch.Tensor:
+    drawn = draw(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
+    return torch.bincount(drawn, minlength=len(LOGITS)).double()
+
+
+def assert_drawn_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
+    """Chi-square within five standard deviations of its mean; nothing impossible drawn."""
+    expected = expected.double() / expected.sum() * observed.sum()
+    possible = expected > 0
+    assert (observed[~possible] == 0).all()
+    statistic = ((observed - expected).square() / expected)[possible].sum().item()
+    freedom = int(possible.sum()) - 1
+    assert statistic <= freedom + 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_draws_follow_the_softmax(temperature: float) -> None:
+    assert_drawn_from(frequencies(Settings(temperature=temperature)), (LOGITS / temperature).softmax(0))
+
+
+@pytest.mark.parametrize(("seed", "position"), [(0, 0), (2**40 + 1, 0), (1, 69)])
+def test_so_they_do_at_every_seed_and_position(seed: int, position: int) -> None:
+    assert_drawn_from(frequencies(Settings(), seed=seed, position=position), LOGITS.softmax(0))
+
+
+def test_draws_from_the_top_k() -> None:
+    expected = LOGITS.softmax(0).clone()
+    expected[3:] = 0
+    assert_drawn_from(frequencies(Settings(top_k=3)), expected)
+
+
+def test_draws_from_the_top_p() -> None:
+    expected = LOGITS.softmax(0).clone()  # 0.57, 0.21, 0.13, 0.08, …
+    expected[2:] = 0
+    assert_drawn_from(frequencies(Settings(top_p=0.7)), expected)
+
+
+def test_noise_is_gumbel() -> None:
+    noise = gumbel(0, torch.arange(2_000), 3, 20).flatten().double()
+    assert noise.mean().item() == pytest.approx(0.5772156649, abs=0.03)
+    assert noise.var().item() == pytest.approx(math.pi**2 / 6, rel=0.03)
+
+
+def test_noise_golden_values() -> None:
+    """Frozen: a changed noise changes every sample ever named by its seed."""
+    logits = torch.zeros(4, 50)
+    drawn = [draw(logits, Settings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist() for position in range(3)]
+    assert drawn == GOLDEN
+
+
+def finite(logits: torch.Tensor) -> list[int]:
+    return logits[0].isfinite().nonzero()[:, 0].tolist()
+
+
+def test_temperature_divides() -> None:
+    torch.testing.assert_close(masked(LOGITS[None], Settings(temperature=0.25)), LOGITS[None] * 4)
+
+
+@pytest.mark.parametrize(("top_k", "kept"), [(1, [0]), (2, [0, 1]), (6, [0, 1, 2, 3, 4, 5]), (7, [0, 1, 2, 3, 4, 5])])
+def test_top_k_keeps_the_largest(top_k: int, kept: list[int]) -> None:
+    assert finite(masked(LOGITS[None], Settings(top_k=top_k))) == kept
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(1e-6, [0]), (0.5, [0]), (0.6, [0, 1]), (0.8, [0, 1, 2]), (0.9999, [0, 1, 2, 3, 4, 5]), (1.0, [0, 1, 2, 3, 4, 5])],
+)
+def test_top_p_keeps_the_fewest_that_reach_the_mass(top_p: float, kept: list[int]) -> None:
+    """Shares 0.57, 0.21, 0.13, 0.08, 0.03, 0.004."""
+    assert finite(masked(LOGITS[None], Settings(top_p=top_p))) == kept
+
+
+def test_masks_follow_each_rows_own_order() -> None:
+    rows = torch.stack([LOGITS, LOGITS.flip(0), LOGITS.roll(2)])
+    for settings, count in ((Settings(top_k=2), 2), (Settings(top_p=0.8), 3)):
+        found = masked(rows, settings)
+        for logits, cut in zip(rows, found, strict=True):
+            best = logits.topk(count).indices.sort().values
+            assert cut.isfinite().nonzero()[:, 0].tolist() == best.tolist()
+            assert torch.equal(cut[best], logits[best])
+
+
+def test_the_order_is_temperature_then_top_k_then_top_p() -> None:
+    """At temperature 4 shares are flat, so that 0.5 of the mass takes two of the top three; untempered, one would do."""
+    assert finite(masked(LOGITS[None], Settings(temperature=4.0, top_k=3, top_p=0.5))) == [0, 1]
+    assert finite(masked(LOGITS[None], Settings(top_k=3, top_p=0.5))) == [0]
+    # Of the top two alone, the first has 0.73: with top-p before top-k, 0.7 would keep both.
+    assert finite(masked(LOGITS[None], Settings(top_k=2, top_p=0.7))) == [0]
+    assert finite(masked(LOGITS[None], Settings(top_p=0.7))) == [0, 1]
+
+
+def test_low_temperature_and_top_1_are_greedy() -> None:
+    for settings in (Settings(temperature=1e-4), Settings(top_k=1), Settings(top_p=1e-6)):
+        assert frequencies(settings, 500)[0] == 500
+
+
+@given(
+    temperature=st.floats(0.01, 100),
+    top_k=st.none() | st.integers(1, 30),
+    top_p=st.none() | st.floats(1e-6, 1),
+    seed=st.integers(0, 99),
+)
+def test_something_always_remains(temperature: float, top_k: int | None, top_p: float | None, seed: int) -> None:
+    logits = 10 * torch.randn(4, 20, generator=torch.Generator().manual_seed(seed))
+    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
+    cut = masked(logits, settings)
+    assert cut.isfinite().any(1).all()
+    assert torch.equal(cut.argmax(1), logits.argmax(1))
+    drawn = draw(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
+    assert cut.gather(1, drawn[:, None]).isfinite().all()
+
+
+def test_half_precision_logits_are_drawn_in_float32() -> None:
+    assert masked(LOGITS[None].bfloat16(), Settings(temperature=0.3)).dtype == torch.float32
+
+
+def test_only_a_near_tie_can_flip() -> None:
+    """Rounding of size ε moves a draw only where the two best noised logits are within 2 ε of each other."""
+    epsilon, count = 1e-3, 20_000
+    logits = torch.randn(count, 30, generator=torch.Generator().manual_seed(0))
+    rounded = logits + epsilon * (2 * torch.rand(count, 30, generator=torch.Generator().manual_seed(1)) - 1)
+    rows = torch.arange(count)
+    one, other = (draw(x, Settings(), gumbel(0, rows, 0, x.shape[-1])) for x in (logits, rounded))
+    flipped = one != other
+    assert 0 < flipped.sum() < 4 * epsilon * count
+    best = (logits + gumbel(0, rows, 0, 30)).topk(2).values
+    assert (best[flipped, 0] - best[flipped, 1] <= 2 * epsilon + 1e-5).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({"temperature": 0.0}, "--temperature"),
+        ({"temperature": -1.0}, "--temperature"),
+        ({"temperature": 101.0}, "--temperature"),
+        ({"temperature": math.nan}, "--temperature"),
+        ({"temperature": (1.0, 0.0)}, "--temperature"),
+        ({"top_k": 0}, "--top-k"),
+        ({"top_p": 0.0}, "--top-p"),
+        ({"top_p": 1.01}, "--top-p"),
+        ({"top_p": math.nan}, "--top-p"),
+    ],
+)
+def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str) -> None:
+    with pytest.raises(UserError, match=f"^{flag} must be .* not "):
+        Settings(**settings)
+
+
+def test_a_temperature_for_each_position() -> None:
+    settings = Settings(temperature=(0.5, 2.0), top_k=3)
+    assert [settings.at(position) for position in range(2)] == [Settings(temperature=t, top_k=3) for t in (0.5, 2.0)]
+    assert Settings(temperature=0.7).at(5) == Settings(temperature=0.7)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_noise_made_for_many_positions_is_that_of_each(rows: int) -> None:
+    numbers = torch.arange(rows) + 5
+    noise = Noise(7, numbers, 1000)
+    for position in (0, 1, 17, 16, 40, 3):
+        assert torch.equal(noise.at(position), gumbel(7, numbers, position, 1000))
