@@ -69,13 +69,13 @@ def rows_for(model: AnytimeModel, n: int) -> tuple[int, float]:
 
 
 def deadlines(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
-    draw = random.Random(0)
-    pace = model._paces[n]
+    rng = random.Random(0)
+    estimate = model._latencies[n]
     # Medians: near this end half the deadlines are shorter than what the one forced step and the decode happen to take.
-    shortest = statistics.median(pace.steps) + statistics.median(pace.decodes)
+    shortest = statistics.median(estimate.steps) + statistics.median(estimate.decodes)
     rows = []
     for call in range(calls):
-        within = draw.uniform(shortest, 1.2 * full)
+        within = rng.uniform(shortest, 1.2 * full)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeadlineWarning)
             sample = model.sample(n, seed=call, within=within)
@@ -84,10 +84,10 @@ def deadlines(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]
 
 
 def interruptions(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
-    draw = random.Random(1)
+    rng = random.Random(1)
     rows = []
     for call in range(calls):
-        stop, at = threading.Event(), draw.uniform(0, full)
+        stop, at = threading.Event(), rng.uniform(0, full)
         marks = [began := time.perf_counter()]
         threading.Timer(at, stop.set).start()
         sample = model.sample(
@@ -95,9 +95,9 @@ def interruptions(model: AnytimeModel, n: int, full: float, calls: int) -> list[
         )
         ended = time.perf_counter()
         step, decode = max(b - a for a, b in pairwise(marks)), ended - marks[-1]
-        whole = sample.data.shape[0] == n and bool(sample.data.isfinite().all())
+        complete_sample = sample.data.shape[0] == n and bool(sample.data.isfinite().all())
         answer = max(0.0, ended - began - at) if sample.codes.shape[1] < model.length else 0.0
-        rows.append({"series": "stop", "at": at, "answer": answer, "codes": sample.codes.shape[1], "complete": whole})
+        rows.append({"series": "stop", "at": at, "answer": answer, "codes": sample.codes.shape[1], "complete": complete_sample})
         rows[-1] |= {"longest_step": step, "decode": decode}
         stop.wait()
     return rows
@@ -109,11 +109,11 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def decide(rows: list[Row], step: float, decode: float, stall: float) -> list[Verdict]:
-    kept = [row for row in rows if row["series"] == "within"]
-    late = [row["seconds"] - row["within"] for row in kept]
+    deadline_rows = [row for row in rows if row["series"] == "within"]
+    late = [row["seconds"] - row["within"] for row in deadline_rows]
     in_time = sum(value <= 0 for value in late) / len(late)
-    nearly = sum(value <= step + decode + stall for value in late) / len(late)
-    by_time = sorted(kept, key=lambda row: row["within"])
+    nearly_in_time = sum(value <= step + decode + stall for value in late) / len(late)
+    by_time = sorted(deadline_rows, key=lambda row: row["within"])
     third = len(by_time) // 3
     few, many = (statistics.mean(row["codes"] for row in part) for part in (by_time[:third], by_time[-third:]))
     answers = [row["answer"] for row in rows if row["series"] == "stop"]
@@ -125,7 +125,9 @@ def decide(rows: list[Row], step: float, decode: float, stall: float) -> list[Ve
             "at least 99 % of deadlines are kept", in_time >= 0.99, f"{in_time:.2%} of {len(late)}, latest by {max(late):.4f} s"
         ),
         Verdict(
-            "99.5 % within one step, one decode and the longest stall", nearly >= 0.995, f"{nearly:.2%}; stall {stall:.4f} s"
+            "99.5 % within one step, one decode and the longest stall",
+            nearly_in_time >= 0.995,
+            f"{nearly_in_time:.2%}; stall {stall:.4f} s",
         ),
         Verdict(
             "the codes used grow with the time given", many > few, f"{few:.1f} in the shortest third, {many:.1f} in the longest"
@@ -150,10 +152,16 @@ def main() -> None:
     rows = deadlines(model, n, full, arguments.calls) + interruptions(model, n, full, arguments.interruptions)
     done.set()
     watcher.join()
-    pace = model._paces[n]
-    step, decode = max(pace.steps), max(pace.decodes)
+    estimate = model._latencies[n]
+    step, decode = max(estimate.steps), max(estimate.decodes)
     verdicts = decide(rows, step, decode, longest.value)
-    facts = {**environment(model.device), "rows": n, "full_seconds": full, "step_p95": pace.step, "decode_p95": pace.decode}
+    facts = {
+        **environment(model.device),
+        "rows": n,
+        "full_seconds": full,
+        "step_p95": estimate.step,
+        "decode_p95": estimate.decode,
+    }
     facts |= {
         "step_longest": step,
         "decode_longest": decode,

@@ -31,7 +31,7 @@ __all__ = [
     "load",
 ]
 
-_HOME = {
+_LAZY_IMPORTS = {
     "AnytimeModel": "anytime.model",
     "Budget": "anytime.sampling.budget",
     "DeadlineWarning": "anytime.sampling.budget",
@@ -45,6 +45,6 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: torch takes a second or more, and `anytime --help` must not wait for it.
-    if name not in _HOME:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'anytime' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)

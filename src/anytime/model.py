@@ -25,20 +25,20 @@ from anytime.core.device import pick_device
 from anytime.core.errors import UserError, out_of_memory, warn
 from anytime.models.registry import CONFIG, WEIGHTS, locate
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.budget import Budget, MemoryWarning, Pace, code_count
-from anytime.sampling.engines.base import DECODED_AT_ONCE, Draft, Engine
+from anytime.sampling.budget import Budget, LatencyEstimate, MemoryWarning, code_count
+from anytime.sampling.engines.base import CPU_DECODE_BATCH, Engine, Request
 from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.engines.registry import build
-from anytime.sampling.gumbel import Settings, check_temperature
-from anytime.sampling.quality_table import FILE as TABLE
+from anytime.sampling.gumbel import SamplingSettings, check_temperature
+from anytime.sampling.quality_table import FILE as QUALITY_FILE
 from anytime.sampling.quality_table import QualityTable, check_quality, read_table, write_table
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Progress, Session, read_session
 from anytime.sampling.warmth import Temperature, Warmth, meant, read_warmth, write_warmth
 
 BLOCK = EagerEngine.block
-CONTINUOUS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
-ROWS = 1 << 31  # their numbers are hashed as int32
+CODELESS_KINDS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
+MAX_ROWS = 1 << 31  # their numbers are hashed as int32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ class AnytimeModel(nn.Module):
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
         self.prior = priors.build(config.prior)
-        self._choice: tuple[str | None, str | None] = ("eager", None)
+        self._engine_choice: tuple[str | None, str | None] = ("eager", None)
         self._engine: Engine | None = None  # built when it is first needed
-        self._paces: dict[int, Pace] = {}  # of this engine, by the number of rows
+        self._latencies: dict[int, LatencyEstimate] = {}  # of this engine, by the number of rows
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
         self._engine_hash: str | None = None  # of the weights that the engine has: hashing takes longer than sampling
-        self.table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
+        self.quality_table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
         self.warmth: Warmth | None = None  # the temperatures that training fitted to its prior
 
     @property
@@ -91,9 +91,9 @@ class AnytimeModel(nn.Module):
         return self.config.autoencoder.quantizer.codebook_size
 
     @property
-    def is_sound(self) -> bool:
+    def is_audio(self) -> bool:
         """Whether it makes waveforms, [n, 1, time] in [-1, 1], rather than pictures."""
-        return self.config.autoencoder.is_sound
+        return self.config.autoencoder.is_audio
 
     @property
     def device(self) -> torch.device:
@@ -109,13 +109,13 @@ class AnytimeModel(nn.Module):
         """What computes the samples."""
         if self._engine is None or self._engine.device != self.device:
             self.eval()
-            self._paces = {}
-            self._engine = build(*self._choice, self.prior, self.autoencoder, self._decode, self.device)
+            self._latencies = {}
+            self._engine = build(*self._engine_choice, self.prior, self.autoencoder, self._decode, self.device)
         return self._engine
 
     def use(self, engine: str | None = None, precision: str | None = None) -> AnytimeModel:
         """Sample with this engine from now on: by default the fastest for the device. Engines hold copies of the weights."""
-        self._choice, self._engine, self._engine_hash = (engine, precision), None, None
+        self._engine_choice, self._engine, self._engine_hash = (engine, precision), None, None
         return self
 
     def train(self, mode: bool = True) -> AnytimeModel:
@@ -133,20 +133,22 @@ class AnytimeModel(nn.Module):
             other = "--codes" if codes is not None else "--fraction"
             raise UserError(f"{other} and --quality say the same thing twice; give one of them")
         check_quality(quality)
-        return self.measured.codes_for(quality)
+        return self.required_quality_table.codes_for(quality)
 
     @property
-    def measured(self) -> QualityTable:
+    def required_quality_table(self) -> QualityTable:
         """The model's own table of quality by code length; a model without one is refused."""
-        if self.table is None:
-            made = "made for models of pictures only so far" if self.is_sound else "which `anytime evaluate MODEL` makes"
+        if self.quality_table is None:
+            made = "made for models of pictures only so far" if self.is_audio else "which `anytime evaluate MODEL` makes"
             raise UserError(f"--quality needs the model's table, {made}; give --codes or --fraction until then")
-        self._check_owner(self.table.model, "the quality table")
-        return self.table
+        self._check_model_hash(self.quality_table.model, "the quality table")
+        return self.quality_table
 
-    def settings(self, temperature: Temperature = None, top_k: int | None = None, top_p: float | None = None) -> Settings:
+    def settings(
+        self, temperature: Temperature = None, top_k: int | None = None, top_p: float | None = None
+    ) -> SamplingSettings:
         """How codes are to be drawn, in numbers."""
-        return Settings(temperature=meant(temperature, self.config.temperature, self.warmth), top_k=top_k, top_p=top_p)
+        return SamplingSettings(temperature=meant(temperature, self.config.temperature, self.warmth), top_k=top_k, top_p=top_p)
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
@@ -189,8 +191,8 @@ class AnytimeModel(nn.Module):
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         settings = self.settings(temperature, top_k, top_p)
-        draft = self._draft(n, seed, settings, prefix, budget.codes)
-        return self._in_waves(draft, budget, started, progress)
+        request = self._request(n, seed, settings, prefix, budget.codes)
+        return self._run_microbatches(request, budget, started, progress)
 
     def session(
         self,
@@ -204,7 +206,7 @@ class AnytimeModel(nn.Module):
     ) -> Session:
         """Samples to be drawn a little at a time: `run` it, look, run it again, save it, go on in another process."""
         settings = self.settings(temperature, top_k, top_p)
-        return self._session(self._draft(n, seed, settings, prefix, self.length))
+        return self._session(self._request(n, seed, settings, prefix, self.length))
 
     def stream(
         self,
@@ -229,13 +231,13 @@ class AnytimeModel(nn.Module):
         started = time.perf_counter()
         if every < 1:
             raise UserError(f"every must be at least 1, not {every}")
-        whole = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         session = self.session(n, seed=seed, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p)
         while True:
-            target = min(whole.codes, (session.count // every + 1) * every)
-            sample = session.run(replace(whole, codes=target), started=started)
+            target = min(budget.codes, (session.count // every + 1) * every)
+            sample = session.run(replace(budget, codes=target), started=started)
             yield sample
-            if session.count < target or session.count >= whole.codes:  # stopped, or done
+            if session.count < target or session.count >= budget.codes:  # stopped, or done
                 return
 
     def refine(
@@ -252,20 +254,20 @@ class AnytimeModel(nn.Module):
         """Go on with a sample from where it stopped: the codes of one uninterrupted run."""
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
-        self._check_owner(sample.model, "the sample")
+        self._check_model_hash(sample.model, "the sample")
         self._check_codes(sample.codes, "codes")
         if budget.codes < (has := sample.codes.shape[1]):
             raise UserError(f"the sample has {has} codes already; ask for {has} to {self.length} with --codes")
         if sample.session is not None and sample.session.count == has:
             return sample.session.run(budget, started=started, progress=progress)
         # It has none, or another request went on with it: the state is rebuilt from the codes.
-        draft = Draft(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
-        return self._in_waves(draft, budget, started, progress)
+        request = Request(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
+        return self._run_microbatches(request, budget, started, progress)
 
     def load_session(self, path: str | Path) -> Session:
         """A session that another process saved, to go on with."""
         saved = read_session(path)
-        self._check_owner(saved.model, str(path))
+        self._check_model_hash(saved.model, str(path))
         self._check_codes(saved.codes, f"{path}: codes")
         return self._session(saved)
 
@@ -274,65 +276,67 @@ class AnytimeModel(nn.Module):
 
         That is `quality.json` where it was evaluated, and `temperatures.json` where they were fitted.
         """
-        folder, known = Path(folder), self._saved_hash
+        folder, previous_hash = Path(folder), self._saved_hash
         self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        if known not in (None, self._saved_hash):  # the weights are no longer those that were fitted to
+        if previous_hash not in (None, self._saved_hash):  # the weights are no longer those that were fitted to
             self.warmth = None
-        if self.table is not None and self.table.model == self._saved_hash:
-            write_table(folder, self.table)
+        if self.quality_table is not None and self.quality_table.model == self._saved_hash:
+            write_table(folder, self.quality_table)
         else:  # whatever lay there was another model's
-            (folder / TABLE).unlink(missing_ok=True)
+            (folder / QUALITY_FILE).unlink(missing_ok=True)
         write_warmth(folder, self._saved_hash, self.warmth)
         storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 
     def _decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
-        rows = DECODED_AT_ONCE if self.device.type == "cpu" else BLOCK
+        rows = CPU_DECODE_BATCH if self.device.type == "cpu" else BLOCK
         return torch.cat([self.autoencoder.decode(part.to(self.device)) for part in codes.split(rows)])
 
-    def _session(self, draft: Draft) -> Session:
+    def _session(self, request: Request) -> Session:
         if self.training:
             self.eval()
-        if isinstance(warm := draft.settings.temperature, tuple) and len(warm) != self.length:
+        if isinstance(warm := request.settings.temperature, tuple) and len(warm) != self.length:
             raise UserError(f"the draft has temperatures for {len(warm)} positions, not for {self.length}; draw it again")
         engine = self.engine
-        return Session(engine, self._paces.setdefault(len(draft.rows), Pace()), self.length, draft)
+        return Session(engine, self._latencies.setdefault(len(request.rows), LatencyEstimate()), self.length, request)
 
-    def _in_waves(self, draft: Draft, budget: Budget, started: float, progress: Progress | None) -> Sample:
+    def _run_microbatches(self, request: Request, budget: Budget, started: float, progress: Progress | None) -> Sample:
         """As many rows at a time as memory should hold; each wave gets its share of the time that is left."""
         parts: list[Sample] = []
-        n, size, first = len(draft.rows), self.engine.wave, 0
+        n, size, first = len(request.rows), self.engine.microbatch, 0
         while first < n and not (parts and budget.stop is not None and budget.stop.is_set()):
-            wave = replace(draft, rows=draft.rows[first : first + size], codes=draft.codes[first : first + size])
+            microbatch = replace(request, rows=request.rows[first : first + size], codes=request.codes[first : first + size])
             began, within = time.perf_counter() if parts else started, budget.within
             if within is not None and n > size:
                 used = sum(part.seconds for part in parts)  # not the clock: an engine's warming up is no part of the deadline
-                within = max(1e-9, (within - used) * len(wave.rows) / (n - first))
+                within = max(1e-9, (within - used) * len(microbatch.rows) / (n - first))
             try:
-                parts.append(self._session(wave).run(replace(budget, within=within), started=began, progress=progress))
+                parts.append(self._session(microbatch).run(replace(budget, within=within), started=began, progress=progress))
                 first += size
             except RuntimeError as error:
-                if not out_of_memory(error) or len(wave.rows) == 1:
+                if not out_of_memory(error) or len(microbatch.rows) == 1:
                     raise
-                size = (len(wave.rows) + 1) // 2
-                text = f"{len(wave.rows)} rows do not fit into memory; going on with {size} at a time"
+                size = (len(microbatch.rows) + 1) // 2
+                text = f"{len(microbatch.rows)} rows do not fit into memory; going on with {size} at a time"
                 warn(text, MemoryWarning)
                 self.engine.release()
-        return parts[0] if len(parts) == 1 else self._joined(parts, time.perf_counter() - started)
+        return parts[0] if len(parts) == 1 else self._concat(parts, time.perf_counter() - started)
 
-    def _joined(self, parts: list[Sample], seconds: float) -> Sample:
+    def _concat(self, parts: list[Sample], seconds: float) -> Sample:
         """One sample of all waves, at one code length for all: what a wave drew beyond the shortest is dropped."""
         count = min(part.codes.shape[1] for part in parts)
         data = [p.data if p.codes.shape[1] == count else self.engine.decode(p.codes[:, :count]) for p in parts]
         codes, rows = (torch.cat(t) for t in ([p.codes[:, :count] for p in parts], [p.rows for p in parts]))
         return replace(parts[0], data=torch.cat(data), codes=codes, rows=rows, seconds=seconds, session=None)
 
-    def _draft(self, n: int, seed: int, settings: Settings, prefix: Int[Tensor, "given k"] | None, count: int) -> Draft:
+    def _request(
+        self, n: int, seed: int, settings: SamplingSettings, prefix: Int[Tensor, "given k"] | None, count: int
+    ) -> Request:
         """`n` rows that begin with the prefix, if there is one; `count` codes are asked for."""
         if n < 1:
             raise UserError(f"-n must be at least 1, not {n}")
-        if n >= ROWS:
-            raise UserError(f"-n must be below {ROWS}, as many rows as noise is made for, not {n}")
+        if n >= MAX_ROWS:
+            raise UserError(f"-n must be below {MAX_ROWS}, as many rows as noise is made for, not {n}")
         if not 0 <= seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {seed}")
         if prefix is None:
@@ -343,9 +347,9 @@ class AnytimeModel(nn.Module):
         if prefix.shape[1] > count:
             raise UserError(f"--prefix holds {prefix.shape[1]} codes, more than the {count} asked for; raise --codes")
         self._engine_hash = self._engine_hash or self.hash
-        return Draft(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self._engine_hash)
+        return Request(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self._engine_hash)
 
-    def _check_owner(self, other: str, what: str) -> None:
+    def _check_model_hash(self, other: str, what: str) -> None:
         if other != self.hash:
             raise UserError(f"{what} is of another model ({other[:12]}…, this is {self.hash[:12]}…); load that one")
 
@@ -369,23 +373,23 @@ def load(
     """
     folder = locate(name)
     data = read_json(folder / CONFIG)
-    if (kind := data.get("kind")) in CONTINUOUS:
-        raise UserError(f"{folder} is {CONTINUOUS[kind]} and no codes to sample; train a model with codes for that")
-    named = data.pop("hash", None)  # files from before it was written have none
+    if (kind := data.get("kind")) in CODELESS_KINDS:
+        raise UserError(f"{folder} is {CODELESS_KINDS[kind]} and no codes to sample; train a model with codes for that")
+    stored_hash = data.pop("hash", None)  # files from before it was written have none
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
-    tensors, facts, found = storage.read_tensors(folder / WEIGHTS)
-    if facts.get("kind") == quantized_weights.KIND:
-        tensors = quantized_weights.unpacked(tensors)
-        found = storage.digest(tensors)
-    if named not in (None, found):
+    tensors, metadata, actual_hash = storage.read_tensors(folder / WEIGHTS)
+    if metadata.get("kind") == quantized_weights.FILE_KIND:
+        tensors = quantized_weights.dequantize_weights(tensors)
+        actual_hash = storage.digest(tensors)
+    if stored_hash not in (None, actual_hash):
         raise UserError(f"{folder / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from")
     model = AnytimeModel(config)
     try:
         model.load_state_dict(tensors)
     except RuntimeError:
         raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
-    model._saved_hash = found
-    model.table, model.warmth = read_table(folder, found), read_warmth(folder, found, model.length)
+    model._saved_hash = actual_hash
+    model.quality_table, model.warmth = read_table(folder, actual_hash), read_warmth(folder, actual_hash, model.length)
     return model.to(pick_device(device)).eval().use(engine, precision)
 
 

@@ -26,7 +26,7 @@ settings.load_profile("tests")
 
 NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
 ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # so does this, with residual blocks
-SOUND = {"network": "audio", "widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}  # a 64th of the time
+AUDIO = {"network": "audio", "widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}  # a 64th of the time
 QUANTIZER = QuantizerConfig(codebook_size=12)
 
 AUTOENCODERS = {
@@ -35,8 +35,8 @@ AUTOENCODERS = {
     "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "original": AutoencoderConfig(shape=(3, 12, 12), length=9, dim=6, quantizer=QUANTIZER, layout="spatial", **ORIGINAL),
-    "sound": AutoencoderConfig(shape=(1, 256), length=6, dim=4, quantizer=QUANTIZER, layout="channel", **SOUND),
-    "sound-spatial": AutoencoderConfig(shape=(1, 256), length=4, dim=6, quantizer=QUANTIZER, layout="spatial", **SOUND),
+    "sound": AutoencoderConfig(shape=(1, 256), length=6, dim=4, quantizer=QUANTIZER, layout="channel", **AUDIO),
+    "sound-spatial": AutoencoderConfig(shape=(1, 256), length=4, dim=6, quantizer=QUANTIZER, layout="spatial", **AUDIO),
 }
 
 
@@ -61,14 +61,14 @@ MODELS = {
     "transformer": _tiny(),
     "sound": replace(
         _tiny(),
-        autoencoder=AutoencoderConfig(shape=(1, 256), length=8, dim=4, quantizer=QuantizerConfig(codebook_size=16), **SOUND),
+        autoencoder=AutoencoderConfig(shape=(1, 256), length=8, dim=4, quantizer=QuantizerConfig(codebook_size=16), **AUDIO),
     ),
     "pixelcnn": replace(_tiny(), prior=PixelCNNConfig(length=8, codebook_size=16, side=3, layers=3, width=12, head=24)),
     "lstm": replace(_tiny(), prior=LSTMConfig(length=8, codebook_size=16, layers=2, width=24)),
 }
 
 
-def lively(prior: priors.Network) -> priors.Network:
+def lively(prior: priors.PriorNetwork) -> priors.PriorNetwork:
     """Logits that differ by more than a little, as training leaves them: what came before must matter to the draw."""
     if isinstance(prior, priors.PixelCNN):
         with torch.no_grad():
@@ -103,7 +103,7 @@ PRIORS = {  # wide enough that batches of different sizes may round differently
 
 
 @pytest.fixture(scope="session", params=PRIORS)
-def prior(request: pytest.FixtureRequest) -> priors.Network:
+def prior(request: pytest.FixtureRequest) -> priors.PriorNetwork:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         return lively(priors.build(PRIORS[request.param]))

@@ -11,56 +11,60 @@ import torch
 from torch import Tensor
 
 from anytime.model import BLOCK, AnytimeModel
-from anytime.priors import Network
-from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.engines.base import Draft
+from anytime.priors import PriorNetwork
+from anytime.sampling.budget import Budget, LatencyEstimate
+from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.eager import EagerEngine
-from anytime.sampling.gumbel import Settings, gumbel, masked
+from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
 from anytime.sampling.session import Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
 
-def drawn(prior: Network, rows: Tensor, seed: int, settings: Settings) -> Tensor:
+def sampled_codes(prior: PriorNetwork, rows: Tensor, seed: int, settings: SamplingSettings) -> Tensor:
     """The codes of these rows, drawn together."""
     engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
     engine.block = len(rows)
     empty = torch.empty(len(rows), 0, dtype=torch.long)
-    session = Session(engine, Pace(), prior.length, Draft(empty, rows, seed, settings, ""))
+    session = Session(engine, LatencyEstimate(), prior.length, Request(empty, rows, seed, settings, ""))
     return session.run(Budget(codes=prior.length)).codes
 
 
 @torch.no_grad()
-def assert_equal_but_for_ties(prior: Network, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: Settings) -> None:
+def assert_equal_but_for_ties(
+    prior: PriorNetwork, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: SamplingSettings
+) -> None:
     """At least 99.9 % of rows agree; where two rows part, the two best noised logits are equal up to rounding."""
     parted = (a != b).any(1).nonzero()[:, 0]
     assert len(parted) <= len(rows) / 1000
     for row in parted:
         position = int((a[row] != b[row]).nonzero()[0])
         logits = prior(a[row : row + 1])[:, position]
-        noised = masked(logits, settings.at(position)) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
+        noised = filter_logits(logits, settings.at(position)) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
         chosen = noised[0, [int(a[row, position]), int(b[row, position])]]
         assert (noised.max() - chosen).max() < ROUNDING, f"row {rows[row]} parts at {position} without a tie: {chosen}"
 
 
-WARM = Settings(temperature=tuple(0.3 + 0.15 * i for i in range(12)))
+WARM = SamplingSettings(temperature=tuple(0.3 + 0.15 * i for i in range(12)))
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(), Settings(temperature=0.7, top_k=20, top_p=0.9), WARM], ids=["plain", "cut", "by-position"]
+    "settings",
+    [SamplingSettings(), SamplingSettings(temperature=0.7, top_k=20, top_p=0.9), WARM],
+    ids=["plain", "cut", "by-position"],
 )
 @pytest.mark.parametrize(("batch", "count"), [(1, 40), (7, 140), (100, 2000)])
-def test_the_batch_size_does_not_matter(prior: Network, settings: Settings, batch: int, count: int) -> None:
+def test_the_batch_size_does_not_matter(prior: PriorNetwork, settings: SamplingSettings, batch: int, count: int) -> None:
     rows = torch.arange(count)
-    whole = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(BLOCK)])
-    parts = torch.cat([drawn(prior, part, 4, settings) for part in rows.split(batch)])
+    whole = torch.cat([sampled_codes(prior, part, 4, settings) for part in rows.split(BLOCK)])
+    parts = torch.cat([sampled_codes(prior, part, 4, settings) for part in rows.split(batch)])
     assert_equal_but_for_ties(prior, whole, parts, rows, 4, settings)
 
 
-def test_the_company_does_not_matter(prior: Network) -> None:
+def test_the_company_does_not_matter(prior: PriorNetwork) -> None:
     """The same rows among others and in another order: shapes are equal, so codes are exactly so."""
     rows, among = torch.arange(64), torch.arange(64).flip(0) * 3
-    alone, other = drawn(prior, rows, 4, Settings()), drawn(prior, among, 4, Settings())
+    alone, other = sampled_codes(prior, rows, 4, SamplingSettings()), sampled_codes(prior, among, 4, SamplingSettings())
     shared = {int(r): i for i, r in enumerate(among)}
     assert sum(r in shared for r in range(64)) == 22
     for row in range(0, 64, 3):
@@ -72,7 +76,7 @@ def test_a_row_does_not_see_how_many_follow(model: AnytimeModel) -> None:
     assert torch.equal(most.rows, torch.arange(BLOCK + 100))
     for n in (1, 5, 99):
         few = model.sample(n, seed=3).codes
-        assert_equal_but_for_ties(model.prior, most.codes[:n], few, torch.arange(n), 3, Settings())
+        assert_equal_but_for_ties(model.prior, most.codes[:n], few, torch.arange(n), 3, SamplingSettings())
 
 
 @pytest.mark.parametrize("n", [BLOCK, BLOCK + 1, 2 * BLOCK])
@@ -81,15 +85,15 @@ def test_whole_blocks_are_the_same_bytes_whatever_follows(model: AnytimeModel, n
     whole = n // BLOCK * BLOCK
     assert torch.equal(sample.codes[:whole], more.codes[:whole])
     assert torch.equal(sample.data[:whole], more.data[:whole])
-    assert_equal_but_for_ties(model.prior, sample.codes, more.codes[:n], torch.arange(n), 3, Settings())
+    assert_equal_but_for_ties(model.prior, sample.codes, more.codes[:n], torch.arange(n), 3, SamplingSettings())
 
 
 def test_blocks_behave_as_one(model: AnytimeModel) -> None:
     """No seam at row 512: rows behind it are drawn by their own numbers, with their own row of the prefix."""
     n = BLOCK + 60
     whole = model.sample(n, seed=9)
-    together = drawn(model.prior, torch.arange(n), 9, Settings())
-    assert_equal_but_for_ties(model.prior, whole.codes, together, torch.arange(n), 9, Settings())
+    together = sampled_codes(model.prior, torch.arange(n), 9, SamplingSettings())
+    assert_equal_but_for_ties(model.prior, whole.codes, together, torch.arange(n), 9, SamplingSettings())
     assert not torch.equal(whole.codes[:60], whole.codes[BLOCK:])
     continued = model.sample(n, seed=9, prefix=whole.codes[:, :3])
     assert torch.equal(continued.codes, whole.codes)
@@ -122,7 +126,7 @@ def test_seed_row_position_and_prefix_all_matter(model: AnytimeModel) -> None:
     assert (follow[:, 3:] != one[:, 3:]).float().mean() > 0.05, "the prefix is not looked at"
 
 
-def test_a_position_is_drawn_at_its_own_temperature(model: AnytimeModel) -> None:
+def test_a_position_is_sampled_at_its_own_temperature(model: AnytimeModel) -> None:
     """As if all had that temperature, were the codes before it the same."""
     assert model.warmth is not None
     full = model.sample(30, seed=7, temperature="fitted").codes

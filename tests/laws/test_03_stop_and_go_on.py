@@ -61,26 +61,26 @@ def test_a_stream_keeps_budgets(model: AnytimeModel) -> None:
 def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, settings: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    full, draft = model.sample(4, seed=6, **settings), model.sample(4, seed=6, codes=k, **settings)
-    assert draft.session is not None
-    draft = draft if kept else replace(draft, session=None)
-    finer = model.refine(draft)
+    full, coarse = model.sample(4, seed=6, **settings), model.sample(4, seed=6, codes=k, **settings)
+    assert coarse.session is not None
+    coarse = coarse if kept else replace(coarse, session=None)
+    finer = model.refine(coarse)
     assert torch.equal(finer.codes, full.codes)
     assert torch.equal(finer.data, full.data)
     assert finer.settings == full.settings
 
 
-def test_a_draft_without_a_deadline_can_be_refined_with_one(model: AnytimeModel) -> None:
+def test_a_sample_without_a_deadline_can_be_refined_with_one(model: AnytimeModel) -> None:
     """Nothing is known yet of how long a step takes; the first one tells."""
-    full, draft = model.sample(13, seed=6), model.sample(13, seed=6, codes=2)
-    assert torch.equal(model.refine(draft, within=60.0).codes, full.codes)
+    full, coarse = model.sample(13, seed=6), model.sample(13, seed=6, codes=2)
+    assert torch.equal(model.refine(coarse, within=60.0).codes, full.codes)
     assert torch.equal(model.sample(13, seed=6, prefix=full.codes[:, :3], within=60.0).codes, full.codes)
 
 
 def test_a_sample_can_be_refined_twice(model: AnytimeModel) -> None:
     """The first refinement takes the state along; the second one rebuilds it."""
-    full, draft = model.sample(4, seed=6), model.sample(4, seed=6, codes=2)
-    once, again = model.refine(draft, codes=6), model.refine(draft, codes=5)
+    full, coarse = model.sample(4, seed=6), model.sample(4, seed=6, codes=2)
+    once, again = model.refine(coarse, codes=6), model.refine(coarse, codes=5)
     assert torch.equal(once.codes, full.codes[:, :6])
     assert torch.equal(again.codes, full.codes[:, :5])
     assert torch.equal(model.refine(once).codes, full.codes)
@@ -99,8 +99,8 @@ def test_a_request_gets_what_it_asked_for_from_a_session_that_is_further(model: 
 
 
 def test_picked_rows_are_refined_by_their_own_numbers(model: AnytimeModel) -> None:
-    full, draft = model.sample(20, seed=6), model.sample(20, seed=6, codes=3)
-    finer = model.refine(draft.pick([17, 3, 8]))
+    full, coarse = model.sample(20, seed=6), model.sample(20, seed=6, codes=3)
+    finer = model.refine(coarse.pick([17, 3, 8]))
     assert finer.rows.tolist() == [17, 3, 8]
     assert torch.equal(finer.codes, full.codes[[17, 3, 8]])
 
@@ -129,14 +129,14 @@ def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: P
 def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    draft = replace(model.sample(2, codes=2), model="0" * 64)
+    coarse = replace(model.sample(2, codes=2), model="0" * 64)
     with pytest.raises(UserError, match="another model"):
-        model.refine(draft)
+        model.refine(coarse)
     with pytest.raises(UserError, match="has 2 codes already"):
         model.refine(model.sample(2, codes=2), codes=1)
 
 
-def test_waves_are_one_go(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_microbatches_match_one_run(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than are held at once: the same codes, and on a stop the rows that are done."""
     monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.wave", 512)
     whole = model.sample(1100, seed=2, codes=2)

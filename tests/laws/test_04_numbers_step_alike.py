@@ -24,7 +24,7 @@ def values() -> torch.Tensor:
     return 8 * torch.randn(4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def test_no_law_depends_on_its_own_or_a_later_value(prior: ContinuousTransformer, values: torch.Tensor) -> None:
+def test_no_mixture_depends_on_its_own_or_a_later_value(prior: ContinuousTransformer, values: torch.Tensor) -> None:
     values.requires_grad_()
     for position in range(7):
         (gradient,) = torch.autograd.grad(prior(values).means[:, position].sum(), values, allow_unused=position == 0)
@@ -36,9 +36,9 @@ def test_no_law_depends_on_its_own_or_a_later_value(prior: ContinuousTransformer
 def test_steps_equal_the_full_pass(prior: ContinuousTransformer, values: torch.Tensor) -> None:
     whole, state = prior(values), prior.start(4)
     for position in range(7):
-        law, state = prior.step(values[:, position - 1] if position else None, state)
-        torch.testing.assert_close(law.means, whole.means[:, position], atol=1e-10, rtol=0)
-        torch.testing.assert_close(law.weights, whole.weights[:, position], atol=1e-10, rtol=0)
-        torch.testing.assert_close(law.log_scales, whole.log_scales[:, position], atol=1e-10, rtol=0)
+        mixture, state = prior.step(values[:, position - 1] if position else None, state)
+        torch.testing.assert_close(mixture.means, whole.means[:, position], atol=1e-10, rtol=0)
+        torch.testing.assert_close(mixture.weights, whole.weights[:, position], atol=1e-10, rtol=0)
+        torch.testing.assert_close(mixture.log_scales, whole.log_scales[:, position], atol=1e-10, rtol=0)
     with pytest.raises(ValueError, match="all 7 values are drawn"):
         prior.step(values[:, 6], state)

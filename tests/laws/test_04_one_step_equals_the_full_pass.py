@@ -8,27 +8,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.priors import Network
-from anytime.priors.lstm import Memory
-from anytime.priors.pixelcnn import Canvas, PixelCNN
-from anytime.priors.transformer import Cache
+from anytime.priors import PriorNetwork
+from anytime.priors.lstm import LSTMState
+from anytime.priors.pixelcnn import PixelCNN, PixelCNNState
+from anytime.priors.transformer import KVCache
 
-State = Cache | Canvas | Memory
+State = KVCache | PixelCNNState | LSTMState
 
 
 @pytest.fixture(scope="module")
-def exact(prior: Network) -> Network:
+def exact(prior: PriorNetwork) -> PriorNetwork:
     """In float64, so that equal means equal to ten digits."""
     return copy.deepcopy(prior).double()
 
 
 @pytest.fixture(scope="module")
-def codes(prior: Network) -> Tensor:
+def codes(prior: PriorNetwork) -> Tensor:
     return torch.randint(prior.codebook_size, (3, prior.length), generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
-def stepped(prior: Network, codes: Tensor, count: int) -> tuple[list[Tensor], State]:
+def stepped(prior: PriorNetwork, codes: Tensor, count: int) -> tuple[list[Tensor], State]:
     """Logits of positions 0..count−1, and the state after them."""
     state, logits = prior.start(len(codes)), []
     for position in range(count):
@@ -37,24 +37,24 @@ def stepped(prior: Network, codes: Tensor, count: int) -> tuple[list[Tensor], St
     return logits, state
 
 
-def test_steps_equal_the_full_pass(exact: Network, codes: Tensor) -> None:
+def test_steps_equal_the_full_pass(exact: PriorNetwork, codes: Tensor) -> None:
     steps, state = stepped(exact, codes, exact.length)
     torch.testing.assert_close(torch.stack(steps, 1), exact(codes), atol=1e-10, rtol=0)
     assert state.position.tolist() == [exact.length] * 3
 
 
-def test_steps_equal_the_full_pass_in_float32(prior: Network, codes: Tensor) -> None:
+def test_steps_equal_the_full_pass_in_float32(prior: PriorNetwork, codes: Tensor) -> None:
     steps, _ = stepped(prior, codes, prior.length)
     torch.testing.assert_close(torch.stack(steps, 1), prior(codes), atol=1e-5, rtol=1e-5)
 
 
-def test_a_shorter_pass_equals_the_beginning_of_a_longer_one(exact: Network, codes: Tensor) -> None:
+def test_a_shorter_pass_equals_the_beginning_of_a_longer_one(exact: PriorNetwork, codes: Tensor) -> None:
     whole = exact(codes)
     for k in range(1, exact.length):
         torch.testing.assert_close(exact(codes[:, :k]), whole[:, :k], atol=1e-10, rtol=0)
 
 
-def test_no_output_depends_on_a_later_code(exact: Network, codes: Tensor) -> None:
+def test_no_output_depends_on_a_later_code(exact: PriorNetwork, codes: Tensor) -> None:
     """The output at i sees codes 0..i−1, all of them; but for a PixelCNN the start symbol is embedded before them."""
     first = 0 if isinstance(exact, PixelCNN) else 1
     seen: list[Tensor] = []
@@ -81,15 +81,15 @@ def test_no_output_depends_on_a_later_code(exact: Network, codes: Tensor) -> Non
 def together(states: list[State]) -> State:
     """One batch of several, with what a row has not reached yet filled with what must never be read."""
     position = torch.cat([state.position for state in states])
-    if isinstance(states[0], Cache):
+    if isinstance(states[0], KVCache):
         for state in states:
             state.keys[:, :, :, int(state.position) :] = 50.0
             state.values[:, :, :, int(state.position) :] = 50.0
         keys, values = (torch.cat([getattr(state, name) for state in states], 1) for name in ("keys", "values"))
-        return Cache(keys, values, position, max(state.reach for state in states))
-    if isinstance(states[0], Memory):  # nothing lies behind a row's position
+        return KVCache(keys, values, position, max(state.max_position for state in states))
+    if isinstance(states[0], LSTMState):  # nothing lies behind a row's position
         hidden, cell = (torch.cat([getattr(state, name) for state in states], 1) for name in ("hidden", "cell"))
-        return Memory(hidden, cell, position, max(state.reach for state in states))
+        return LSTMState(hidden, cell, position, max(state.max_position for state in states))
     margin = states[0].embedded.shape[1] - states[0].links.shape[-1]
     for state in states:  # the last code of the prefix is not taken in yet: the next step writes it
         whole = state.embedded[:, margin:, margin:].flatten(1, 2)
@@ -97,11 +97,11 @@ def together(states: list[State]) -> State:
         state.embedded[:, margin:, margin:] = whole.unflatten(1, (state.links.shape[-1], -1))
     above, links, left = (torch.cat([getattr(state, name) for state in states], 1) for name in ("above", "links", "left"))
     taken = frozenset().union(*(state.taken for state in states))
-    return Canvas(torch.cat([state.embedded for state in states]), above, links, left, position, taken)
+    return PixelCNNState(torch.cat([state.embedded for state in states]), above, links, left, position, taken)
 
 
 @torch.no_grad()
-def test_rows_at_different_positions_share_a_batch(exact: Network, codes: Tensor) -> None:
+def test_rows_at_different_positions_share_a_batch(exact: PriorNetwork, codes: Tensor) -> None:
     """One row has taken 2 codes, one 5, one 9; what lies behind a row's position is never read."""
     taken = [2, 5, 9]
     expected = exact(codes)
@@ -115,7 +115,7 @@ def test_rows_at_different_positions_share_a_batch(exact: Network, codes: Tensor
 
 
 @torch.no_grad()
-def test_rows_do_not_see_each_other(exact: Network, codes: Tensor) -> None:
+def test_rows_do_not_see_each_other(exact: PriorNetwork, codes: Tensor) -> None:
     steps, _ = stepped(exact, codes, exact.length)
     for row in range(3):
         alone, _ = stepped(exact, codes[row : row + 1], exact.length)

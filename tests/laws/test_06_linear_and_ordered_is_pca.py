@@ -19,13 +19,13 @@ def data(size: int) -> Tensor:
     return x - x.mean(0)
 
 
-def trained_decoder(x: Tensor, length: int, dim: int, law: Truncation) -> Tensor:
+def trained_decoder(x: Tensor, length: int, dim: int, distribution: Truncation) -> Tensor:
     """Columns of the linear decoder after minimising Eq. 3, the mean error over the law's truncations, over both matrices."""
     generator = torch.Generator().manual_seed(0)
     size, latents = x.shape[1], length * dim
     encoder = (0.3 * torch.randn(size, latents, dtype=torch.float64, generator=generator)).requires_grad_()
     decoder = (0.3 * torch.randn(latents, size, dtype=torch.float64, generator=generator)).requires_grad_()
-    share = probabilities(law, length)
+    share = probabilities(distribution, length)
     keeps = torch.arange(1, length + 1)[share > 0]
     optimizer = torch.optim.LBFGS(
         [encoder, decoder],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.autoencoders.truncation import Full, draw_keep, kept
+from anytime.autoencoders.truncation import Full, keep_mask, sample_keep
 from anytime.baselines.vae import VAE, VAEConfig
 
 SHAPES = {"grey": (1, 12, 12), "colour": (3, 16, 8)}
@@ -26,7 +26,7 @@ def vae(request: pytest.FixtureRequest) -> VAE:
         return made.eval()
 
 
-def pictures(vae: VAE, count: int = 4) -> Tensor:
+def images(vae: VAE, count: int = 4) -> Tensor:
     return torch.rand(count, *vae.config.shape, generator=torch.Generator().manual_seed(3))
 
 
@@ -36,7 +36,7 @@ def noise(vae: VAE, count: int = 4) -> Tensor:
 
 @torch.no_grad()
 def test_every_prefix_is_a_complete_sample(vae: VAE) -> None:
-    latents = vae.latents(pictures(vae))
+    latents = vae.latents(images(vae))
     decoded = [vae.decode(latents[:, :k]) for k in range(vae.length + 1)]
     for x in decoded:
         assert x.shape == (4, *vae.config.shape)
@@ -49,8 +49,8 @@ def test_every_prefix_is_a_complete_sample(vae: VAE) -> None:
 def test_what_is_dropped_gets_no_gradient(vae: VAE) -> None:
     """Neither through the decoder nor through the divergence; what is kept gets both."""
     keep = torch.tensor([1, 2, 4, 6])
-    mask = kept(keep, vae.length)
-    for term in ("reconstruction", "divergence"):
+    mask = keep_mask(keep, vae.length)
+    for term in ("reconstruction", "kl"):
         seen: list[Tensor] = []
 
         def keep_gradient(
@@ -61,7 +61,7 @@ def test_what_is_dropped_gets_no_gradient(vae: VAE) -> None:
 
         handle = vae.encoder.register_forward_hook(keep_gradient)
         try:
-            getattr(vae(pictures(vae), keep, noise(vae)), term).sum().backward()
+            getattr(vae(images(vae), keep, noise(vae)), term).sum().backward()
         finally:
             handle.remove()
             vae.zero_grad(set_to_none=True)
@@ -72,16 +72,16 @@ def test_what_is_dropped_gets_no_gradient(vae: VAE) -> None:
 
 @torch.no_grad()
 def test_the_divergence_of_a_prefix_grows_with_it(vae: VAE) -> None:
-    x, eps = pictures(vae), noise(vae)
-    sums = torch.stack([vae(x, torch.full((4,), k), eps).divergence for k in range(vae.length + 1)])
+    x, eps = images(vae), noise(vae)
+    sums = torch.stack([vae(x, torch.full((4,), k), eps).kl for k in range(vae.length + 1)])
     assert (sums[0] == 0).all()
-    groups = vae.posterior(x).divergence() / x[0].numel()
+    groups = vae.posterior(x).kl() / x[0].numel()
     torch.testing.assert_close(sums.diff(dim=0), groups.T, atol=1e-6, rtol=1e-4)
 
 
 @torch.no_grad()
 def test_full_is_the_standard_vae(vae: VAE) -> None:
-    x, eps = pictures(vae), noise(vae)
-    keep = draw_keep(Full(), vae.length, torch.rand(4))
-    whole = vae.posterior(x).divergence().sum(1) / x[0].numel()
-    torch.testing.assert_close(vae(x, keep, eps).divergence, whole)
+    x, eps = images(vae), noise(vae)
+    keep = sample_keep(Full(), vae.length, torch.rand(4))
+    whole = vae.posterior(x).kl().sum(1) / x[0].numel()
+    torch.testing.assert_close(vae(x, keep, eps).kl, whole)

@@ -18,9 +18,9 @@ from anytime.autoencoders.truncation import (
     Mixture,
     Truncation,
     Uniform,
-    draw_keep,
-    kept,
+    keep_mask,
     probabilities,
+    sample_keep,
     truncate,
 )
 from anytime.autoencoders.vqvae import VQVAE
@@ -29,7 +29,7 @@ from anytime.core import random
 REDUCTIONS = ("sum", "mean")
 
 
-def pictures(autoencoder: VQVAE, count: int = 4) -> Tensor:
+def images(autoencoder: VQVAE, count: int = 4) -> Tensor:
     return torch.rand(count, *autoencoder.config.shape, generator=torch.Generator().manual_seed(3))
 
 
@@ -37,13 +37,13 @@ def pictures(autoencoder: VQVAE, count: int = 4) -> Tensor:
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_what_is_dropped_gets_no_gradient(autoencoder: VQVAE, reduction: Reduction, training: bool) -> None:
     model = copy.deepcopy(autoencoder).train(training)
-    x, keep = pictures(model), torch.tensor([1, 2, 4, model.length])
+    x, keep = images(model), torch.tensor([1, 2, 4, model.length])
     latents = model.latents(x).detach().requires_grad_()
     quantized = model.quantizer(latents)
     x_hat = model.decode_latents(truncate(quantized.latents, keep))
     vq_losses(x, x_hat, quantized, keep, reduction).total.sum().backward()
 
-    mask = kept(keep, model.length)
+    mask = keep_mask(keep, model.length)
     assert latents.grad is not None and model.quantizer.codebook.grad is not None
     assert (latents.grad[~mask] == 0).all()
     assert (latents.grad[mask].abs().amax(-1) > 0).all()
@@ -55,8 +55,8 @@ def test_what_is_dropped_gets_no_gradient(autoencoder: VQVAE, reduction: Reducti
 
 def test_each_term_alone_is_masked(autoencoder: VQVAE) -> None:
     """The reconstruction term and the quantizer's two, one by one: none leaks a gradient on its own."""
-    x, keep = pictures(autoencoder), torch.tensor([1, 2, 3, 4])
-    mask = kept(keep, autoencoder.length)
+    x, keep = images(autoencoder), torch.tensor([1, 2, 3, 4])
+    mask = keep_mask(keep, autoencoder.length)
     for term in ("reconstruction", "quantization"):
         latents = autoencoder.latents(x).detach().requires_grad_()
         quantized = autoencoder.quantizer(latents)
@@ -69,7 +69,7 @@ def test_each_term_alone_is_masked(autoencoder: VQVAE) -> None:
 @torch.no_grad()
 def test_the_values_by_hand(autoencoder: VQVAE) -> None:
     """‖x − d(z_≤i)‖² + Σ_{j≤i} (1 + β) ‖e(x)_j − q(z)_j‖², written out with loops."""
-    x, keep = pictures(autoencoder), [1, 2, 4, autoencoder.length]
+    x, keep = images(autoencoder), [1, 2, 4, autoencoder.length]
     out = autoencoder(x, torch.tensor(keep))
     losses = {r: vq_losses(x, out.x, out.quantized, torch.tensor(keep), r) for r in REDUCTIONS}
     beta, dim, size = autoencoder.config.quantizer.commitment, autoencoder.config.dim, x[0].numel()
@@ -87,7 +87,7 @@ def test_the_values_by_hand(autoencoder: VQVAE) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_the_sampled_objective_has_the_exact_one_for_its_mean(autoencoder: VQVAE, reduction: Reduction) -> None:
-    x = pictures(autoencoder)
+    x = images(autoencoder)
     terms: list[Losses] = []
     for k in range(1, autoencoder.length + 1):
         keep = torch.full((len(x),), k)
@@ -102,8 +102,8 @@ def test_the_sampled_objective_has_the_exact_one_for_its_mean(autoencoder: VQVAE
 
 def test_a_running_mean_codebook_learns_from_what_is_kept_only() -> None:
     torch.manual_seed(0)
-    quantizer = Quantizer(QuantizerConfig(codebook_size=5, codebook="ema", decay=0.5), 3)
-    latents, mask = torch.randn(4, 6, 3), kept(torch.tensor([1, 2, 4, 6]), 6)
+    quantizer = Quantizer(QuantizerConfig(codebook_size=5, codebook="ema", ema_decay=0.5), 3)
+    latents, mask = torch.randn(4, 6, 3), keep_mask(torch.tensor([1, 2, 4, 6]), 6)
     codes = quantizer.nearest(latents)
     other = copy.deepcopy(quantizer)
     before = quantizer.codebook.clone()
@@ -139,19 +139,27 @@ def test_geometric_with_vanishing_p_is_uniform(length: int) -> None:
     assert gaps[-2] < 1e-11
     assert gaps[-1] < 1e-15
     uniforms = random.uniform(0, torch.arange(2000))
-    assert torch.equal(draw_keep(Geometric(p=1e-15), length, uniforms), draw_keep(Uniform(), length, uniforms))
+    assert torch.equal(sample_keep(Geometric(p=1e-15), length, uniforms), sample_keep(Uniform(), length, uniforms))
 
 
-LAWS = [Full(), Uniform(), Geometric(p=0.03), Geometric(p=0.4), Mixture(full=0.25), Mixture(full=0.0), Mixture(full=1.0)]
+DISTRIBUTIONS = [
+    Full(),
+    Uniform(),
+    Geometric(p=0.03),
+    Geometric(p=0.4),
+    Mixture(full=0.25),
+    Mixture(full=0.0),
+    Mixture(full=1.0),
+]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
 @pytest.mark.parametrize("length", [1, 2, 16])
-def test_keep_is_drawn_with_the_laws_frequencies(law: Truncation, length: int) -> None:
-    expected = probabilities(law, length)
+def test_keep_is_sampled_with_the_distributions_frequencies(distribution: Truncation, length: int) -> None:
+    expected = probabilities(distribution, length)
     assert expected.sum().item() == pytest.approx(1, abs=1e-12)
     count = 40_000
-    keep = draw_keep(law, length, random.uniform(12, torch.arange(count)))
+    keep = sample_keep(distribution, length, random.uniform(12, torch.arange(count)))
     assert keep.min() >= 1 and keep.max() <= length
     observed = torch.bincount(keep, minlength=length + 1)[1:].double()
     possible = expected > 0
@@ -170,5 +178,5 @@ def test_mixture_lies_between_full_and_uniform() -> None:
 
 def test_keep_at_the_edges_of_the_unit_interval() -> None:
     edges = torch.tensor([0.0, 1e-9, 0.25, 0.5, 1 - 2**-24])
-    assert draw_keep(Uniform(), 4, edges).tolist() == [1, 1, 2, 3, 4]
-    assert draw_keep(Full(), 4, edges).tolist() == [4] * 5
+    assert sample_keep(Uniform(), 4, edges).tolist() == [1, 1, 2, 3, 4]
+    assert sample_keep(Full(), 4, edges).tolist() == [4] * 5

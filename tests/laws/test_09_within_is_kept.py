@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from anytime.model import AnytimeModel
-from anytime.sampling.budget import Budget, DeadlineWarning, Pace
-from anytime.sampling.engines.base import Draft, Rows
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.budget import Budget, DeadlineWarning, LatencyEstimate
+from anytime.sampling.engines.base import ActiveBatch, Request
+from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.session import Session
 
 LENGTH = 50
@@ -32,30 +32,30 @@ class FakeEngine:
     steps: int = 0
     name: str = "fake"
     block: int = 8
-    wave: int = 8
+    microbatch: int = 8
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     cold: float = 0.0  # seconds that warming up takes
 
     def clock(self) -> float:
         return self.now
 
-    def ready(self, draft: Draft) -> bool:
+    def is_warm(self, request: Request) -> bool:
         return self.cold == 0
 
-    def warm(self, draft: Draft) -> None:
+    def warm_up(self, request: Request) -> None:
         self.now, self.cold = self.now + self.cold, 0.0
 
-    def start(self, draft: Draft) -> Rows:
-        return Rows(draft)
+    def start(self, request: Request) -> ActiveBatch:
+        return ActiveBatch(request)
 
-    def step(self, rows: Rows, times: int = 1) -> None:
+    def step(self, rows: ActiveBatch, times: int = 1) -> None:
         for _ in range(times):
             self.now += self.step_costs[min(self.steps, len(self.step_costs) - 1)]
             self.steps += 1
-            rows.fed += 1
+            rows.steps_done += 1
 
-    def codes(self, rows: Rows) -> Tensor:
-        return torch.zeros(len(rows.draft.rows), rows.count, dtype=torch.long)
+    def codes(self, rows: ActiveBatch) -> Tensor:
+        return torch.zeros(len(rows.request.rows), rows.count, dtype=torch.long)
 
     def decode(self, codes: Tensor) -> Tensor:
         self.now += self.decode_cost
@@ -68,30 +68,30 @@ class FakeEngine:
         pass
 
 
-def spent(engine: FakeEngine, within: float, pace: Pace | None = None) -> tuple[int, float]:
+def spent(engine: FakeEngine, within: float, latency: LatencyEstimate | None = None) -> tuple[int, float]:
     """Codes and seconds of one request."""
-    draft = Draft(torch.empty(4, 0, dtype=torch.long), torch.arange(4), 0, Settings(), "")
-    session = Session(engine, pace or Pace(), LENGTH, draft)
+    request = Request(torch.empty(4, 0, dtype=torch.long), torch.arange(4), 0, SamplingSettings(), "")
+    session = Session(engine, latency or LatencyEstimate(), LENGTH, request)
     sample = session.run(Budget(codes=LENGTH, within=float(within)), clock=engine.clock)
     return sample.codes.shape[1], sample.seconds
 
 
-def warm(step: float, decode: float) -> Pace:
-    pace = Pace()
-    pace.steps.extend([float(step)] * 10)
-    pace.decodes.extend([float(decode)] * 10)
-    return pace
+def warm_up(step: float, decode: float) -> LatencyEstimate:
+    latency = LatencyEstimate()
+    latency.steps.extend([float(step)] * 10)
+    latency.decodes.extend([float(decode)] * 10)
+    return latency
 
 
 @given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
-def test_with_steady_costs_the_time_is_used_to_the_last_step_and_never_exceeded(step: int, decode: int, within: int) -> None:
+def test_with_fixed_costs_the_time_is_used_to_the_last_step_and_never_exceeded(step: int, decode: int, within: int) -> None:
     """Whole numbers, so that sums are exact: k codes fit if k steps and a decode do."""
     fits = min(LENGTH, (within - decode) // step)
     if fits < 1:
         with pytest.warns(DeadlineWarning, match="one code"):
-            assert spent(FakeEngine([step], decode), within, warm(step, decode)) == (1, step + decode)
+            assert spent(FakeEngine([step], decode), within, warm_up(step, decode)) == (1, step + decode)
     else:
-        assert spent(FakeEngine([step], decode), within, warm(step, decode)) == (fits, fits * step + decode)
+        assert spent(FakeEngine([step], decode), within, warm_up(step, decode)) == (fits, fits * step + decode)
 
 
 @given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
@@ -113,14 +113,14 @@ def test_with_any_costs_it_is_late_by_at_most_one_step_and_one_decode(costs: lis
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        codes, seconds = spent(FakeEngine([float(c) for c in costs], decode), within, warm(1, decode))
+        codes, seconds = spent(FakeEngine([float(c) for c in costs], decode), within, warm_up(1, decode))
     assert seconds <= max(within, 0) + max(costs) + decode
     if codes > 1:
         assert seconds - max(costs) - decode <= within
 
 
 def test_more_time_never_gives_fewer_codes() -> None:
-    counts = [spent(FakeEngine([3.0], 5.0), within, warm(3.0, 5.0))[0] for within in range(8, 200)]
+    counts = [spent(FakeEngine([3.0], 5.0), within, warm_up(3.0, 5.0))[0] for within in range(8, 200)]
     assert counts == sorted(counts)
     assert counts[0] == 1
     assert counts[-1] == LENGTH
@@ -128,27 +128,27 @@ def test_more_time_never_gives_fewer_codes() -> None:
 
 def test_steps_that_grow_along_the_sequence_are_not_taken_for_the_cheap_ones_before() -> None:
     """Attention reads more with every code: after many short requests, most steps remembered are early, cheap ones."""
-    pace = warm(1.0, 2.0)
-    pace.steps.extend([1.0] * 64)
+    latency = warm_up(1.0, 2.0)
+    latency.steps.extend([1.0] * 64)
     for within in range(40, 160):
-        _, seconds = spent(FakeEngine([1.0 + i for i in range(LENGTH)], 2.0), within, pace)
+        _, seconds = spent(FakeEngine([1.0 + i for i in range(LENGTH)], 2.0), within, latency)
         assert seconds <= within + 2, "late by no more than two steps grow"
-        pace.steps.extend([1.0] * 64)
+        latency.steps.extend([1.0] * 64)
 
 
 def test_a_stall_that_was_seen_is_reckoned_with() -> None:
     """A pace that has met slow steps reserves for one; a steady one does not."""
-    uneasy = Pace()
+    uneasy = LatencyEstimate()
     uneasy.steps.extend([1.0] * 8 + [9.0] * 2)
     uneasy.decodes.extend([1.0] * 10)
-    assert spent(FakeEngine([1.0], 1.0), 30, uneasy)[0] < spent(FakeEngine([1.0], 1.0), 30, warm(1.0, 1.0))[0]
+    assert spent(FakeEngine([1.0], 1.0), 30, uneasy)[0] < spent(FakeEngine([1.0], 1.0), 30, warm_up(1.0, 1.0))[0]
 
 
 def test_a_cold_engine_warms_up_before_the_clock_and_says_so() -> None:
     engine = FakeEngine([2.0], 3.0, cold=500.0)
     with pytest.warns(DeadlineWarning, match="was cold for 4 rows: 503 s"):
         assert spent(engine, 53) == (25, 53.0), "a decode was rehearsed"
-    assert spent(engine, 53, warm(2.0, 3.0)) == (25, 53.0), "warm by now, so nothing is said"
+    assert spent(engine, 53, warm_up(2.0, 3.0)) == (25, 53.0), "warm by now, so nothing is said"
 
 
 def test_budgets_combine(model: AnytimeModel) -> None:

@@ -23,7 +23,7 @@ from anytime.core.storage import read_tensors
 from anytime.experiments.registry import EXPERIMENTS
 
 collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other folders have modules of the same name
-PATIENCE = 120  # seconds to wait for a process that should answer within a few
+TIMEOUT = 120  # seconds to wait for a process that should answer within a few
 
 
 @dataclass(frozen=True)
@@ -42,30 +42,30 @@ class Launcher:
         command = [sys.executable, "-m", "anytime", *map(str, words)]
         if limit_bytes is not None:
             command = ["bash", "-c", f'ulimit -f {limit_bytes // 1024}; exec "$@"', "bash", *command]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=TIMEOUT)
 
-    def start(self, *words: object, said: Path, ranks: int = 1) -> subprocess.Popen[bytes]:
+    def start(self, *words: object, stderr_path: Path, ranks: int = 1) -> subprocess.Popen[bytes]:
         """Begin a command in a process group of its own; what it says on stderr goes to a file."""
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         command = [sys.executable, *torchrun, "-m", "anytime", *map(str, words)]
-        with said.open("wb") as stderr:
+        with stderr_path.open("wb") as stderr:
             return subprocess.Popen(
                 command, env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
             )
 
-    def kill_when(self, ready: Callable[[], bool], *words: object, said: Path, ranks: int = 1) -> bool:
+    def kill_when(self, condition: Callable[[], bool], *words: object, stderr_path: Path, ranks: int = 1) -> bool:
         """Start a command and kill it, with all its ranks, as soon as it is ready for it; False if it ended before."""
-        process = self.start(*words, said=said, ranks=ranks)
-        deadline = time.monotonic() + PATIENCE
+        process = self.start(*words, stderr_path=stderr_path, ranks=ranks)
+        deadline = time.monotonic() + TIMEOUT
         try:
-            while process.poll() is None and not ready():
-                assert time.monotonic() < deadline, said.read_text()[-2000:]
+            while process.poll() is None and not condition():
+                assert time.monotonic() < deadline, stderr_path.read_text()[-2000:]
                 time.sleep(0.002)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        assert process.returncode in (0, -signal.SIGKILL), said.read_text()[-2000:]
+        assert process.returncode in (0, -signal.SIGKILL), stderr_path.read_text()[-2000:]
         return process.returncode != 0
 
     @staticmethod
@@ -73,9 +73,11 @@ class Launcher:
         """How many steps of all stages the newest checkpoint holds."""
         return int(newest(run).get("total_steps", 0))
 
-    def kill_inside(self, stage: str, run: Path, *words: object, said: Path, after: int = 3, ranks: int = 1) -> dict[str, Any]:
+    def kill_inside(
+        self, stage: str, run: Path, *words: object, stderr_path: Path, after: int = 3, ranks: int = 1
+    ) -> dict[str, Any]:
         """Kill a command inside a stage, `after` some steps of it; returns where its newest checkpoint then stands."""
-        assert self.kill_when(lambda: _inside(newest(run), stage, after), *words, said=said, ranks=ranks)
+        assert self.kill_when(lambda: _inside(newest(run), stage, after), *words, stderr_path=stderr_path, ranks=ranks)
         return newest(run)
 
 
@@ -134,7 +136,7 @@ class Outcome:
 
 
 @pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def run_cli(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """`here("train", …)`: a command in this process, where starting one would only cost time."""
     monkeypatch.setenv("ANYTIME_CACHE", str(launcher.cache))
 
@@ -142,14 +144,14 @@ def here(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch: py
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main([str(word) for word in words])
-        said = capsys.readouterr()
+        stderr_path = capsys.readouterr()
         assert isinstance(end.value.code, int)
-        return Outcome(end.value.code, said.out, said.err)
+        return Outcome(end.value.code, stderr_path.out, stderr_path.err)
 
     return give
 
 
-DECAY = "model.autoencoder.quantizer.decay=0.6"  # entries die within a dozen steps, so that restarts happen at smoke scale
+DECAY = "model.autoencoder.quantizer.ema_decay=0.6"  # entries die within a dozen steps, so that restarts happen at smoke scale
 RECIPES = {
     "paper": ("train", "digits", "--scale", "smoke", "--recipe", "paper"),
     "best": ("train", "digits", "--scale", "smoke", "--recipe", "best", "--set", DECAY),
@@ -179,7 +181,7 @@ def command_of() -> Callable[[str, Path], tuple[str, ...]]:
 
 @pytest.fixture
 def appendix_runs(
-    experiment_runs: Path, here: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]
+    experiment_runs: Path, run_cli: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]
 ) -> Path:  # fmt: skip
     """Those and all that the appendix's experiments train beside them; what each said is in NAME.err."""
 
@@ -187,7 +189,7 @@ def appendix_runs(
         shutil.copytree(experiment_runs, folder, dirs_exist_ok=True)
         for name in (name for name, experiment in EXPERIMENTS.items() if experiment.scale == "short"):
             words = ("--dataset", "digits", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
-            outcome = here("reproduce", name, *words)
+            outcome = run_cli("reproduce", name, *words)
             assert outcome.status == 0, outcome.err
             (folder / f"{name}.err").write_text(outcome.err)
 
@@ -195,13 +197,13 @@ def appendix_runs(
 
 
 @pytest.fixture
-def experiment_runs(here: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def experiment_runs(run_cli: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """All kinds of runs that experiments compare, trained once by those that need them; their results are in results/."""
 
     def make(folder: Path) -> None:
         for name in ("fid", "layout"):
             words = ("--dataset", "digits", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
-            outcome = here("reproduce", name, *words)
+            outcome = run_cli("reproduce", name, *words)
             assert outcome.status == 0, outcome.err
 
     return once("experiment-runs", make)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from anytime import data
 from anytime.autoencoders.networks.conv_image import BatchNorm2d
-from anytime.core import process_group
+from anytime.core import distributed
 from anytime.core.config import override
 from anytime.core.storage import write_tensors
 from anytime.recipes.presets import Recipe, recipe, scaled
@@ -36,9 +36,9 @@ def normalised() -> dict[str, Tensor]:
     """Output, gradients and running statistics of a small network with batch norm, after two steps on this rank's rows."""
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Conv2d(2, 3, 3), BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 3), BatchNorm2d(2))
-    model = process_group.wrapped(layers)
+    model = distributed.wrap_ddp(layers)
     x, target = 5 + 3 * torch.randn(2, 8, 2, 9, 7), torch.randn(2, 8, 2, 5, 3)
-    rows = slice(process_group.rank() * 8 // process_group.ranks(), (process_group.rank() + 1) * 8 // process_group.ranks())
+    rows = slice(distributed.rank() * 8 // distributed.world_size(), (distributed.rank() + 1) * 8 // distributed.world_size())
     for step in range(2):
         part = x[step, rows].clone().requires_grad_()
         out = model(part)
@@ -46,13 +46,13 @@ def normalised() -> dict[str, Tensor]:
     gradients = {f"gradient/{name}": weight.grad for name, weight in layers.named_parameters() if weight.grad is not None}
     assert part.grad is not None
     # The mean loss of a rank's rows weighs each of them `ranks` times as much as the mean over all rows does.
-    return {**layers.state_dict(), **gradients, "out": out.detach(), "input gradient": part.grad / process_group.ranks()}
+    return {**layers.state_dict(), **gradients, "out": out.detach(), "input gradient": part.grad / distributed.world_size()}
 
 
 def main(what: str, states: str, *rest: str) -> None:
     rank = os.environ["RANK"]
     if what == "norm":
-        with process_group.process_group(torch.device("cpu")):
+        with distributed.process_group(torch.device("cpu")):
             held = normalised()
     else:
         run, which, *settings = rest

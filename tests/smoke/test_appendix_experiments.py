@@ -13,10 +13,10 @@ import pytest
 from anytime.core import results
 from anytime.core.results import Results, Row
 from anytime.experiments import vae
-from anytime.experiments.fid_evaluator import FRACTIONS
+from anytime.experiments.fid_evaluator import FID_FRACTIONS
 from anytime.training.log import read
 
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 SMOKE = ("--dataset", "digits", "--scale", "smoke")
 
 
@@ -24,16 +24,16 @@ def found(runs: Path, name: str) -> Results:
     return results.read(runs / "results" / name / "digits.json")
 
 
-def of(results: Results, series: str, key: str) -> list[Row]:
+def select(results: Results, series: str, key: str) -> list[Row]:
     return [row for row in results.rows if row["series"] == series and key in row]
 
 
-def piece(runs: Path, experiment: str, name: str) -> dict[str, Any]:
+def measurement(runs: Path, experiment: str, name: str) -> dict[str, Any]:
     notes: dict[str, Any] = json.loads((runs / "measured" / f"{experiment}-digits-smoke.json").read_text())
-    return notes["pieces"][name]
+    return notes["measurements"][name]
 
 
-def test_runs_and_measurements_are_shared(appendix_runs: Path) -> None:
+def test_runs_and_measurements_are_reused(appendix_runs: Path) -> None:
     """The ordered and the unordered run are those of `fid`, and so is what was measured of them."""
     said = {
         name: (appendix_runs / f"{name}.err").read_text() for name in ("priors", "truncation", "tailored", "regularization")
@@ -41,7 +41,7 @@ def test_runs_and_measurements_are_shared(appendix_runs: Path) -> None:
     for name, text in said.items():
         assert "training digits-paper-smoke-ordered-0" not in text
         assert f"{name}, ordered 0: measured before, as " in text
-        assert piece(appendix_runs, name, "ordered 0") == piece(appendix_runs, "fid", "ordered 0")
+        assert measurement(appendix_runs, name, "ordered 0") == measurement(appendix_runs, "fid", "ordered 0")
     assert (
         "2 runs to train, 32 steps: digits-paper-smoke-lstm-0 (prior 16), digits-paper-smoke-pixelcnn-0 (prior 16)"
         in said["priors"]
@@ -49,22 +49,22 @@ def test_runs_and_measurements_are_shared(appendix_runs: Path) -> None:
     assert "training digits-paper-smoke-unordered-0" not in said["tailored"] + said["regularization"]
 
 
-def test_whoever_comes_first_measures_for_the_others(appendix_runs: Path, here: Here, tmp_path: Path) -> None:
+def test_whoever_comes_first_measures_for_the_others(appendix_runs: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     own = Path(shutil.copytree(appendix_runs, tmp_path / "runs"))
     (own / "measured" / "fid-digits-smoke.json").unlink()
-    outcome = here("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out", tmp_path)
+    outcome = run_cli("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out", tmp_path)
     assert outcome.status == 0
     assert "fid, ordered 0: measured before, as " in outcome.err
     assert "fid, unordered 0: measured before, as " in outcome.err
     assert "fid, original 0: measured before" not in outcome.err
 
 
-def test_stages_are_shared(appendix_runs: Path) -> None:
-    def lines(kind: str, stage: str) -> list[dict[str, Any]]:
-        return [line for line in read(appendix_runs / f"digits-{kind}-0" / "metrics.jsonl") if line["stage"] == stage]
+def test_stages_are_reused(appendix_runs: Path) -> None:
+    def lines(variant: str, stage: str) -> list[dict[str, Any]]:
+        return [line for line in read(appendix_runs / f"digits-{variant}-0" / "metrics.jsonl") if line["stage"] == stage]
 
-    for kind in ("lstm", "pixelcnn"):
-        assert lines(f"paper-smoke-{kind}", "ordered") == lines("paper-smoke-ordered", "ordered"), "the seconds too"
+    for variant in ("lstm", "pixelcnn"):
+        assert lines(f"paper-smoke-{variant}", "ordered") == lines("paper-smoke-ordered", "ordered"), "the seconds too"
     for law in ("0.03", "0.1"):
         assert lines(f"paper-smoke-geometric-{law}", "pretrain") == lines("paper-smoke-ordered", "pretrain")
         assert lines(f"paper-smoke-geometric-{law}", "ordered") != lines("paper-smoke-ordered", "ordered")
@@ -72,39 +72,41 @@ def test_stages_are_shared(appendix_runs: Path) -> None:
     assert lines("vae-smoke-standard-vae", "pretrain") == lines("vae-smoke-ordered-vae", "pretrain")
 
 
-def test_rows_of_priors_laws_and_lengths(appendix_runs: Path) -> None:
+def test_rows_of_priors_distributions_and_lengths(appendix_runs: Path) -> None:
     priors = found(appendix_runs, "priors")
     for series in ("transformer", "lstm", "pixelcnn"):
-        assert [row["fraction"] for row in of(priors, series, "frechet_random")] == list(FRACTIONS)
-        (row,) = of(priors, series, "bits_per_code")
+        assert [row["fraction"] for row in select(priors, series, "frechet_random")] == list(FID_FRACTIONS)
+        (row,) = select(priors, series, "bits_per_code")
         assert row["weights"] > 1000
     truncation = found(appendix_runs, "truncation")
     for series in ("uniform", "Geo(0.03)", "Geo(0.1)"):
-        law = [row["probability"] for row in of(truncation, series, "keep")]
+        law = [row["probability"] for row in select(truncation, series, "keep")]
         assert len(law) == 16
         assert sum(law) == pytest.approx(1)
-        assert [row["fraction"] for row in of(truncation, series, "frechet_random")] == list(FRACTIONS)
+        assert [row["fraction"] for row in select(truncation, series, "frechet_random")] == list(FID_FRACTIONS)
     tailored = found(appendix_runs, "tailored")
-    assert [(row["fraction"], row["codes"], row["length"]) for row in of(tailored, "tailored", "frechet_random")] == [
+    assert [(row["fraction"], row["codes"], row["length"]) for row in select(tailored, "tailored", "frechet_random")] == [
         (1.0, 16, 16), (0.8, 13, 13), (0.6, 10, 10), (0.4, 6, 6), (0.2, 3, 3),
     ]  # fmt: skip
-    assert [row["codes"] for row in of(tailored, "anytime", "frechet_random")] == [3, 6, 10, 13, 16]
+    assert [row["codes"] for row in select(tailored, "anytime", "frechet_random")] == [3, 6, 10, 13, 16]
 
 
 def test_rows_of_subsets_vaes_and_densities(appendix_runs: Path) -> None:
     regularization = found(appendix_runs, "regularization")
-    for kind in ("ordered", "unordered"):
-        assert [row["pictures"] for row in of(regularization, kind, "frechet_random")] == [256, 128, 51, 32]
-        assert all(row["training_error"] > 0 and row["held_out_bits"] > 0 for row in of(regularization, kind, "training_error"))
+    for variant in ("ordered", "unordered"):
+        assert [row["images"] for row in select(regularization, variant, "frechet_random")] == [256, 128, 51, 32]
+        assert all(
+            row["training_error"] > 0 and row["held_out_bits"] > 0 for row in select(regularization, variant, "training_error")
+        )
     assert "the same epochs with fewer pictures" in regularization.schedule
     curves = found(appendix_runs, "vae")
     for series in vae.SERIES:
-        assert [row["codes"] for row in of(curves, series, "error")] == list(range(17))
+        assert [row["codes"] for row in select(curves, series, "error")] == list(range(17))
     densities = found(appendix_runs, "pca-prior")
     for space in ("pixels", "pca"):
-        assert [row["part"] for row in of(densities, space, "bits")] == ["held out", "training"]
-        assert [row["epoch"] for row in of(densities, space, "validation_bits")] == [1, 2]
-        assert len(of(densities, space, "png")) == 1
+        assert [row["part"] for row in select(densities, space, "bits")] == ["held out", "training"]
+        assert [row["epoch"] for row in select(densities, space, "validation_bits")] == [1, 2]
+        assert len(select(densities, space, "png")) == 1
     assert "pixels, pca: 2 epochs (the paper states none; its prior's: 50)" in densities.schedule
 
 
@@ -112,17 +114,19 @@ def test_rows_of_subsets_vaes_and_densities(appendix_runs: Path) -> None:
     ("run", "what"),
     [("vae-smoke-ordered-vae-0", "a VAE, which has latents"), ("pca-smoke-0", "a density model, which has real numbers")],
 )
-def test_models_without_codes_are_not_sampled(appendix_runs: Path, here: Here, tmp_path: Path, run: str, what: str) -> None:
+def test_models_without_codes_are_not_sampled(
+    appendix_runs: Path, run_cli: RunCLI, tmp_path: Path, run: str, what: str
+) -> None:
     folder = appendix_runs / f"digits-{run}"
     for verb in (("sample", folder, "--out", tmp_path / "x.png"), ("info", folder), ("evaluate", folder, "--scale", "smoke")):
-        assert f"is {what} and no codes to sample" in here(*verb).sentence
+        assert f"is {what} and no codes to sample" in run_cli(*verb).sentence
 
 
-def test_a_density_by_hand(here: Here, tmp_path: Path) -> None:
+def test_a_density_by_hand(run_cli: RunCLI, tmp_path: Path) -> None:
     words = ("train", "digits", "--recipe", "pca", "--scale", "smoke", "--set", "prior.epochs=1", "--out", tmp_path / "run")
-    done = here(*words, "--json")
+    done = run_cli(*words, "--json")
     assert done.status == 0, done.err
-    told = json.loads(done.out.splitlines()[-1])
-    assert told["bits_per_dim"] > 0
-    assert json.loads((tmp_path / "run" / "bits.json").read_text())["bits_per_dim"] == told["bits_per_dim"]
-    assert "model.space = pca, not pixels" in here(*("pixels" if word == "pca" else word for word in words)).sentence
+    output = json.loads(done.out.splitlines()[-1])
+    assert output["bits_per_dim"] > 0
+    assert json.loads((tmp_path / "run" / "bits.json").read_text())["bits_per_dim"] == output["bits_per_dim"]
+    assert "model.space = pca, not pixels" in run_cli(*("pixels" if word == "pca" else word for word in words)).sentence

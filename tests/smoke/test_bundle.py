@@ -14,20 +14,20 @@ import torch
 
 from anytime.core import storage
 from anytime.core.config import to_dict
-from anytime.core.quantized_weights import KIND
+from anytime.core.quantized_weights import FILE_KIND
 from anytime.evaluation import model_card
-from anytime.export.bundle import Formats, bundle, main
+from anytime.export.bundle import WeightFormats, bundle, main
 from anytime.model import load
 from anytime.models import registry
 from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.sampling.warmth import FILE as WARMTH
 
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
 
 
 @pytest.fixture
-def desk(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundle_dir(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a finished run, beside an empty registry."""
     monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
     (tmp_path / "desk").mkdir()
@@ -36,26 +36,26 @@ def desk(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Mo
     return tmp_path / "desk"
 
 
-def test_the_second_command_a_user_types(desk: Path, here: Here) -> None:
-    assert "which holds none yet" in here("sample", "mnist").sentence
+def test_the_second_command_a_user_types(bundle_dir: Path, run_cli: RunCLI) -> None:
+    assert "which holds none yet" in run_cli("sample", "mnist").sentence
     assert main(["run", "mnist"]) == 0
-    outcome = here("sample", "mnist", "--within", "20ms", "--json")
+    outcome = run_cli("sample", "mnist", "--within", "20ms", "--json")
     assert outcome.status == 0, outcome.err
-    assert (desk / "samples.png").is_file()
+    assert (bundle_dir / "samples.png").is_file()
     assert json.loads(outcome.out.splitlines()[-1])["model"] == load("mnist").hash
-    assert "Known: mnist" in here("sample", "mnits").sentence
-    assert "did you mean 'mnist'?" in here("sample", "mnits").sentence
-    assert "mnist/README.md" in here("info", "mnist").out
-    assert here("reconstruct", "mnist", "samples.png").status == 0
+    assert "Known: mnist" in run_cli("sample", "mnits").sentence
+    assert "did you mean 'mnist'?" in run_cli("sample", "mnits").sentence
+    assert "mnist/README.md" in run_cli("info", "mnist").out
+    assert run_cli("reconstruct", "mnist", "samples.png").status == 0
 
 
-def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
+def test_a_bundle_is_a_smaller_model(bundle_dir: Path) -> None:
     """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
     made = bundle(Path("run"), "little")
-    assert made.folder == registry.FOLDER / "little"
+    assert made.folder == registry.BUNDLED_DIR / "little"
     assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, model_card.FILE}
     tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
-    assert facts == {"kind": KIND}
+    assert facts == {"kind": FILE_KIND}
     assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8
     assert tensors["prior.blocks.0.up.bias"].dtype == torch.float32
     assert tensors["autoencoder.encoder.0.weight"].dtype == torch.bfloat16
@@ -72,27 +72,27 @@ def test_a_bundle_is_a_smaller_model(desk: Path) -> None:
     assert 0 < drift < 0.2
 
 
-def test_saved_again_it_is_the_same_model(desk: Path, tmp_path: Path) -> None:
+def test_saved_again_it_is_the_same_model(bundle_dir: Path, tmp_path: Path) -> None:
     made = bundle(Path("run"), "little")
     again = load(load("little").save(tmp_path / "again"))
     assert again.hash == made.hash
     assert torch.equal(again.sample(3).codes, load("little").sample(3).codes)
 
 
-def test_formats(desk: Path, tmp_path: Path) -> None:
+def test_formats(bundle_dir: Path, tmp_path: Path) -> None:
     sizes = {}
     for prior, autoencoder in (("fp32", "fp32"), ("bf16", "bf16"), ("int8", "int8")):
-        made = bundle(Path("run"), prior, Formats(prior=prior, autoencoder=autoencoder), out=tmp_path / "out")  # type: ignore[arg-type]
+        made = bundle(Path("run"), prior, WeightFormats(prior=prior, autoencoder=autoencoder), out=tmp_path / "out")  # type: ignore[arg-type]
         sizes[prior] = made.bytes
         assert made.folder == tmp_path / "out" / prior
     assert sizes["int8"] < sizes["bf16"] < sizes["fp32"]
     assert load(tmp_path / "out" / "fp32").hash == load("run").hash
-    assert not registry.FOLDER.exists()
+    assert not registry.BUNDLED_DIR.exists()
 
 
-def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
+def test_a_bundle_of_the_first_codes(bundle_dir: Path, tmp_path: Path) -> None:
     """Every format is that of the whole one's, so that they draw and decode alike."""
-    exact = Formats(prior="fp32", autoencoder="fp32")
+    exact = WeightFormats(prior="fp32", autoencoder="fp32")
     made = bundle(Path("run"), "first", exact, codes=5, out=tmp_path)
     first, whole = load(made.folder), load("run")
     assert first.length == 5
@@ -107,29 +107,29 @@ def test_a_bundle_of_the_first_codes(desk: Path, tmp_path: Path) -> None:
     assert "cut off" not in (bundle(Path("run"), "whole", out=tmp_path).folder / model_card.FILE).read_text()
 
 
-def test_a_bundle_that_is_drawn_at_a_temperature_of_its_own(desk: Path, tmp_path: Path, here: Here) -> None:
+def test_bundle_with_default_temperature(bundle_dir: Path, tmp_path: Path, run_cli: RunCLI) -> None:
     made = bundle(Path("run"), "cool", temperature=0.7, out=tmp_path)
     model = load(made.folder)
     assert torch.equal(model.sample(3).codes, model.sample(3, temperature=0.7).codes)
-    assert here("evaluate", made.folder, *SMOKE, "--temperature", 1.0, "--out", "figures").status == 0
+    assert run_cli("evaluate", made.folder, *SMOKE, "--temperature", 1.0, "--out", "figures").status == 0
     assert not (made.folder / "quality.json").exists(), "--quality goes by the model's temperature"
-    assert here("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
+    assert run_cli("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
     assert load(made.folder).code_count(quality=0.5) >= 1
     again = bundle(Path("run"), "cool", temperature=0.7, evaluation=Path("figures/evaluation.json"), out=tmp_path)
     page = (again.folder / model_card.FILE).read_text()
     assert "| temperature | 0.7 where nothing else is said |" in page
     assert "40 samples at temperature 0.7 (seed 0)" in page
-    assert json.loads(here("info", made.folder, "--json").out.splitlines()[-1])["drawn_at"] == 0.7
+    assert json.loads(run_cli("info", made.folder, "--json").out.splitlines()[-1])["temperature"] == 0.7
 
 
-def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
+def test_bundle_evaluation_and_model_card(bundle_dir: Path, run_cli: RunCLI) -> None:
     made = bundle(Path("run"), "little")
     page = (made.folder / model_card.FILE).read_text()
     assert model_card.UNMEASURED in page
     for words in ("recipe", "best, scale smoke", "6 + 6 + 6", "anytime train digits", "CC BY-SA 3.0", "MIT", made.hash):
         assert words in page
-    assert str(desk.parent) not in page, "no place of this machine"
-    assert here("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
+    assert str(bundle_dir.parent) not in page, "no place of this machine"
+    assert run_cli("evaluate", made.folder, *SMOKE, "--out", "figures").status == 0
     table = (made.folder / "quality.json").read_bytes()
     again = bundle(Path("run"), "little", evaluation=Path("figures/evaluation.json"))
     assert again.hash == made.hash
@@ -139,21 +139,21 @@ def test_a_bundle_measured_and_its_card(desk: Path, here: Here) -> None:
     assert model_card.UNMEASURED not in page
     assert "| 0.25 | 4 |" in page
     assert "40 samples at temperature 1 (seed 0)" in page
-    order = json.loads(here("info", "little", "--json").out.splitlines()[-1])["order"]
-    assert len(order["gain"]) == len(order["entropy"]) == len(order["bits"]) == 16, "of the packed file itself"
+    code_stats = json.loads(run_cli("info", "little", "--json").out.splitlines()[-1])["code_stats"]
+    assert len(code_stats["gain"]) == len(code_stats["entropy"]) == len(code_stats["bits"]) == 16, "of the packed file itself"
     kept = (made.folder / "evaluation.json").read_text()
     assert json.loads(kept)["rows"] == json.loads(Path("figures/evaluation.json").read_text())["rows"]
-    assert str(desk.parent) not in page + kept
-    other = bundle(Path("run"), "little", Formats(prior="bf16"))
+    assert str(bundle_dir.parent) not in page + kept
+    other = bundle(Path("run"), "little", WeightFormats(prior="bf16"))
     assert other.hash != made.hash
     assert not (made.folder / "quality.json").exists(), "the table was of other weights"
     assert not list(made.folder.glob("evaluation*.json")), "and so were the figures"
 
 
-def test_a_card_tells_of_another_temperature(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_card_at_another_temperature(bundle_dir: Path, run_cli: RunCLI, capsys: pytest.CaptureFixture[str]) -> None:
     made = bundle(Path("run"), "little")
     page = (made.folder / model_card.FILE).read_text()
-    assert here("evaluate", made.folder, *SMOKE, "--temperature", 0.8, "--out", "cooler").status == 0
+    assert run_cli("evaluate", made.folder, *SMOKE, "--temperature", 0.8, "--out", "cooler").status == 0
     for _ in range(2):  # a second time in place of the first
         assert model_card.main([str(made.folder), "cooler/evaluation.json"]) == 0
     more = (made.folder / model_card.FILE).read_text()
@@ -164,10 +164,10 @@ def test_a_card_tells_of_another_temperature(desk: Path, here: Here, capsys: pyt
     assert model_card.main([str(made.folder), "bare.json"]) == 2
     assert "bare.json holds no FID by code length" in capsys.readouterr().err
     assert (made.folder / model_card.FILE).read_text() == more
-    start, end = page.split(model_card.LIMITS)
-    assert more.startswith(start.rstrip()) and more.endswith(model_card.LIMITS + end), "nothing else has changed"
+    start, end = page.split(model_card.LIMITATIONS)
+    assert more.startswith(start.rstrip()) and more.endswith(model_card.LIMITATIONS + end), "nothing else has changed"
     assert all(row["series"] != "speed" for row in json.loads((made.folder / "evaluation-0.8.json").read_text())["rows"])
-    bundle(Path("run"), "little", Formats(prior="bf16"))
+    bundle(Path("run"), "little", WeightFormats(prior="bf16"))
     assert not list(made.folder.glob("evaluation*.json")), "they were of other weights"
     assert (
         model_card.main([str(made.folder), "cooler/evaluation.json"]) == model_card.main(["run", "cooler/evaluation.json"]) == 2
@@ -175,17 +175,17 @@ def test_a_card_tells_of_another_temperature(desk: Path, here: Here, capsys: pyt
     assert "is of another model" in (said := capsys.readouterr().err) and "run has no card" in said
 
 
-def test_evaluating_by_name_leaves_the_package_alone(desk: Path, here: Here) -> None:
+def test_evaluating_by_name_leaves_the_package_alone(bundle_dir: Path, run_cli: RunCLI) -> None:
     made = bundle(Path("run"), "little")
     before = {path.name: path.read_bytes() for path in made.folder.iterdir()}
-    outcome = here("evaluate", "little", *SMOKE, "--json")
+    outcome = run_cli("evaluate", "little", *SMOKE, "--json")
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out.splitlines()[-1])["out"] == "little-evaluation"
     assert "little keeps the table that it came with" in outcome.out
     assert {path.name: path.read_bytes() for path in made.folder.iterdir()} == before
 
 
-def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(bundle_dir: Path, run_cli: RunCLI, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*words: str) -> str:
         assert main(list(words)) == 2
         said = capsys.readouterr()
@@ -198,24 +198,24 @@ def test_mistakes(desk: Path, here: Here, capsys: pytest.CaptureFixture[str]) ->
     for codes in ("0", "17"):
         assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "little", "--codes", codes)
     assert "temperature must be above 0" in refused("run", "little", "--temperature", "0")
-    assert here("evaluate", "run", *SMOKE).status == 0
+    assert run_cli("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "little", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence
-    assert f"anytime evaluate {registry.FOLDER / 'little'}" in sentence
-    assert not registry.FOLDER.exists()
+    assert f"anytime evaluate {registry.BUNDLED_DIR / 'little'}" in sentence
+    assert not registry.BUNDLED_DIR.exists()
 
 
-def test_a_folder_that_was_tampered_with(desk: Path, here: Here) -> None:
+def test_a_folder_that_was_tampered_with(bundle_dir: Path, run_cli: RunCLI) -> None:
     made = bundle(Path("run"), "little")
-    other = bundle(Path("run"), "other", Formats(prior="bf16"))
+    other = bundle(Path("run"), "other", WeightFormats(prior="bf16"))
     weights = (made.folder / WEIGHTS).read_bytes()
     (made.folder / WEIGHTS).write_bytes((other.folder / WEIGHTS).read_bytes())
-    assert f"{WEIGHTS} is not what its {CONFIG} names" in here("sample", "little").sentence
+    assert f"{WEIGHTS} is not what its {CONFIG} names" in run_cli("sample", "little").sentence
     (made.folder / WEIGHTS).write_bytes(weights[:-3] + b"abc")
-    assert f"{WEIGHTS} was altered" in here("sample", "little").sentence
+    assert f"{WEIGHTS} was altered" in run_cli("sample", "little").sentence
     (made.folder / WEIGHTS).write_bytes(weights)
     config = load("little").config
     storage.write_json(
         made.folder / CONFIG, {"hash": made.hash, **to_dict(replace(config, prior=replace(config.prior, layers=3)))}
     )
-    assert f"does not fit its {CONFIG}" in here("sample", "little").sentence
+    assert f"does not fit its {CONFIG}" in run_cli("sample", "little").sentence

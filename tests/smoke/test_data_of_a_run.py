@@ -16,13 +16,13 @@ from anytime.training.run import train
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
     config = scaled(recipe("digits", "best", (1, 28, 28)), "smoke")
-    first = data.synthetic("digits", (1, 28, 28), seed=0)
+    first = data.synthetic_images("digits", (1, 28, 28), seed=0)
     train(config, first, tmp_path / "run")
     made = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     again = train(config, first, tmp_path / "run")
     assert torch.isfinite(again.sample(1).data).all()
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == made
-    other = replace(data.synthetic("digits", (1, 28, 28), seed=1), source="other strokes")
+    other = replace(data.synthetic_images("digits", (1, 28, 28), seed=1), source="other strokes")
     with pytest.raises(UserError, match=r"begun on other data .* not other strokes"):
         train(config, other, tmp_path / "run")
 
@@ -30,7 +30,7 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     """Its last steps are not repeated: on a GPU they might round otherwise and change a model that is in use."""
     config = scaled(recipe("digits", "best", (1, 28, 28)), "smoke")
-    dataset = data.synthetic("digits", (1, 28, 28))
+    dataset = data.synthetic_images("digits", (1, 28, 28))
     train(config, dataset, tmp_path / "run")
     metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():

@@ -15,7 +15,7 @@ from anytime.core import results
 from anytime.metrics import feature_stats
 from anytime.model import load
 
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
 
 
@@ -25,8 +25,8 @@ def run(finished: Callable[[str], Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished("best"), tmp_path / "run"))
 
 
-def test_an_evaluation(run: Path, here: Here) -> None:
-    outcome = here("evaluate", run, *SMOKE, "--json")
+def test_an_evaluation(run: Path, run_cli: RunCLI) -> None:
+    outcome = run_cli("evaluate", run, *SMOKE, "--json")
     assert outcome.status == 0, outcome.err
     folder = run / "evaluation"
     curves = {"quality.png", "error.png", "bits.png", "speed.png"}
@@ -48,7 +48,7 @@ def test_an_evaluation(run: Path, here: Here) -> None:
     errors = [row["error"] for row in found.rows if row["series"] == "error"]
     assert [row["error"] for row in kept["rows"]] == errors[1:]
     assert all(row["fid"] is None for row in kept["rows"]), "what the random network finds is no FID"
-    assert [row["codes"] for row in kept["rows"] if row["milliseconds"] is not None] == [4, 16]
+    assert [row["codes"] for row in kept["rows"] if row["latency_ms"] is not None] == [4, 16]
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 7
     assert "http" not in page
@@ -56,23 +56,23 @@ def test_an_evaluation(run: Path, here: Here) -> None:
         assert words in page
 
 
-def test_quality_by_the_table(run: Path, here: Here, tmp_path: Path) -> None:
+def test_quality_table(run: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     """Evaluate, then ask for a quality; the choice is said, and is what `codes` would have given."""
-    assert "anytime evaluate" in here("sample", run, "--quality", 0.9).sentence
-    assert here("evaluate", run, *SMOKE).status == 0
-    outcome = here("sample", run, "-n", 2, "--quality", 0.9, "--out", tmp_path / "x.npz", "--json")
+    assert "anytime evaluate" in run_cli("sample", run, "--quality", 0.9).sentence
+    assert run_cli("evaluate", run, *SMOKE).status == 0
+    outcome = run_cli("sample", run, "-n", 2, "--quality", 0.9, "--out", tmp_path / "x.npz", "--json")
     assert outcome.status == 0
     found = json.loads(outcome.out.splitlines()[-1])
     assert (found["quality"], found["codes"]) == (0.9, load(run).code_count(quality=0.9))
     assert f"quality 0.9 takes {found['codes']} of 16 codes" in outcome.out
-    again = here("sample", run, "--refine", tmp_path / "x.npz", "--quality", 1.0, "--out", tmp_path / "y.npz")
+    again = run_cli("sample", run, "--refine", tmp_path / "x.npz", "--quality", 1.0, "--out", tmp_path / "y.npz")
     assert "16 of 16 codes" in again.out
-    told = json.loads(here("info", run, "--json").out.splitlines()[-1])
-    assert len(told["quality"]["rows"]) == 16
+    output = json.loads(run_cli("info", run, "--json").out.splitlines()[-1])
+    assert len(output["quality"]["rows"]) == 16
 
 
-def test_at_fitted_temperatures(run: Path, here: Here, tmp_path: Path) -> None:
-    outcome = here("evaluate", run, *SMOKE, "--temperature", "fitted")
+def test_at_fitted_temperatures(run: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+    outcome = run_cli("evaluate", run, *SMOKE, "--temperature", "fitted")
     assert outcome.status == 0, outcome.err
     found = results.read(run / "evaluation" / "evaluation.json")
     assert {row["temperature"] for row in found.rows if row["series"] in ("samples", "neighbours")} == {"fitted"}
@@ -81,31 +81,31 @@ def test_at_fitted_temperatures(run: Path, here: Here, tmp_path: Path) -> None:
     assert found.environment["temperatures"] == list(warmth.temperature)
     assert "40 samples (seed 0, fitted temperatures) against" in outcome.out
     assert not (run / "model" / "quality.json").exists(), "--quality goes by the model's temperature"
-    assert here("sample", run, "-n", 2, "--temperature", "fitted", "--codes", 5, "--out", tmp_path / "x.npz").status == 0
-    assert here("sample", run, "--refine", tmp_path / "x.npz", "--out", tmp_path / "y.npz").status == 0
+    assert run_cli("sample", run, "-n", 2, "--temperature", "fitted", "--codes", 5, "--out", tmp_path / "x.npz").status == 0
+    assert run_cli("sample", run, "--refine", tmp_path / "x.npz", "--out", tmp_path / "y.npz").status == 0
     with np.load(tmp_path / "y.npz") as file:
         assert np.array_equal(file["codes"], load(run).sample(2, temperature="fitted").codes)
         assert json.loads(str(file["settings"]))["temperature"] == list(warmth.temperature)
 
 
-def test_a_better_table_is_kept(run: Path, here: Here) -> None:
-    assert here("evaluate", run, *SMOKE).status == 0
+def test_better_quality_table_is_kept(run: Path, run_cli: RunCLI) -> None:
+    assert run_cli("evaluate", run, *SMOKE).status == 0
     path = run / "model" / "quality.json"
     path.write_text(path.read_text().replace('"scale": "smoke"', '"scale": "full"'))
     before = path.read_bytes()
-    outcome = here("evaluate", run, *SMOKE, "--json")
+    outcome = run_cli("evaluate", run, *SMOKE, "--json")
     assert "keeps its table of full scale" in outcome.out
     assert json.loads(outcome.out.splitlines()[-1])["quality"] is None
     assert path.read_bytes() == before
 
 
-def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_killed_evaluation_goes_on(run: Path, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(feature_stats, "CHUNK", 10)
     monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
-    assert here("evaluate", run, *SMOKE, "--out", tmp_path / "whole").status == 0
+    assert run_cli("evaluate", run, *SMOKE, "--out", tmp_path / "whole").status == 0
     save, saves = feature_stats._save, []
 
-    def dying(path: Path, *rest: Any) -> None:
+    def fail_midway(path: Path, *rest: Any) -> None:
         save(path, *rest)
         if path.name.startswith("samples-"):
             saves.append(path)
@@ -113,10 +113,10 @@ def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(feature_stats, "_save", dying)
-        assert here("evaluate", run, *SMOKE, "--out", tmp_path / "parts").status == 130
+        patch.setattr(feature_stats, "_save", fail_midway)
+        assert run_cli("evaluate", run, *SMOKE, "--out", tmp_path / "parts").status == 130
     assert not (tmp_path / "parts" / "evaluation.json").exists()
-    outcome = here("evaluate", run, *SMOKE, "--out", tmp_path / "parts")
+    outcome = run_cli("evaluate", run, *SMOKE, "--out", tmp_path / "parts")
     assert outcome.status == 0
     assert "resuming the samples stage at step 40 of 80" in outcome.err
     whole, parts = (results.read(tmp_path / name / "evaluation.json").rows for name in ("whole", "parts"))
@@ -124,8 +124,8 @@ def test_a_killed_evaluation_goes_on(run: Path, here: Here, monkeypatch: pytest.
     assert not (tmp_path / "parts" / "progress").exists()
 
 
-def test_a_classifier_judges_the_samples(run: Path, here: Here) -> None:
-    outcome = here("evaluate", run, *SMOKE, "--classifier", "--json")
+def test_classifier_scores_the_samples(run: Path, run_cli: RunCLI) -> None:
+    outcome = run_cli("evaluate", run, *SMOKE, "--classifier", "--json")
     assert outcome.status == 0, outcome.err
     rows = json.loads(outcome.out.splitlines()[-1])["rows"]
     (judge,) = (row for row in rows if row["series"] == "classifier")
@@ -134,28 +134,28 @@ def test_a_classifier_judges_the_samples(run: Path, here: Here) -> None:
     seen = [row for row in rows if row["series"] == "recognised"]
     assert [(row["fraction"], row["codes"], row["temperature"]) for row in seen] == [(0.25, 4, 1.0), (1.0, 16, 1.0)]
     for row in seen:
-        assert 0 <= row["sure"] <= 1
-        assert len(row["shares"]) == 10
+        assert 0 <= row["confident"] <= 1
+        assert len(row["class_fractions"]) == 10
         assert 0 <= row["recall_classifier"] <= 1
         assert (row["samples"], row["reference"]) == (40, 128)
         assert "fid" not in row
     assert "frechet_classifier" in (run / "evaluation" / "report.html").read_text()
     assert "classifier 8/8" in outcome.err
-    again = here("evaluate", run, *SMOKE, "--classifier", "--json")
+    again = run_cli("evaluate", run, *SMOKE, "--classifier", "--json")
     assert "classifier 8/8" not in again.err, "it is kept in the cache"
     assert [row for row in json.loads(again.out.splitlines()[-1])["rows"] if row["series"] == "recognised"] == seen
 
 
-def test_a_classifier_needs_labels(here: Here, tmp_path: Path) -> None:
-    assert here("train", "mnist", "--scale", "smoke", "--out", tmp_path / "run").status == 0
-    sentence = here("evaluate", tmp_path / "run", *SMOKE, "--classifier").sentence
+def test_a_classifier_needs_labels(run_cli: RunCLI, tmp_path: Path) -> None:
+    assert run_cli("train", "mnist", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+    sentence = run_cli("evaluate", tmp_path / "run", *SMOKE, "--classifier").sentence
     assert "--classifier" in sentence and "anytime data get mnist" in sentence
     assert not (tmp_path / "run" / "evaluation").exists()
 
 
-def test_a_set_that_is_absent_is_replaced_by_strokes(here: Here, tmp_path: Path) -> None:
-    assert here("train", "mnist", "--scale", "smoke", "--out", tmp_path / "run").status == 0
-    outcome = here("evaluate", tmp_path / "run", *SMOKE)
+def test_absent_dataset_is_replaced_by_synthetic_images(run_cli: RunCLI, tmp_path: Path) -> None:
+    assert run_cli("train", "mnist", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+    outcome = run_cli("evaluate", tmp_path / "run", *SMOKE)
     assert outcome.status == 0
     assert "mnist is not here: comparing with synthetic strokes" in outcome.err
     assert "not real data" in results.read(tmp_path / "run" / "evaluation" / "evaluation.json").environment["data"]

@@ -29,15 +29,15 @@ def test_a_run_killed_in_every_stage(
     words = command_of(recipe, run)
     at: dict[str, Any] = {}
     for stage in STAGES:
-        said = tmp_path / f"{stage}.txt"
+        stderr_path = tmp_path / f"{stage}.txt"
         # Beyond the first epoch and inside the second: best weights and running sums must both come back.
-        before, at = at, launcher.kill_inside(stage, run, *words, said=said, after=11)
+        before, at = at, launcher.kill_inside(stage, run, *words, stderr_path=stderr_path, after=11)
         assert at["stage"] == stage
         assert 0 < at["step"] < STEPS
         assert not (run / "model").exists()
         (run / "checkpoints" / ".left.1.partial").write_bytes(b"as a kill during a write leaves it")
         if before:
-            assert resumed(said.read_text()) == (before["stage"], before["step"])
+            assert resumed(stderr_path.read_text()) == (before["stage"], before["step"])
     done = launcher.run(*words)
     assert done.returncode == 0, done.stderr
     assert resumed(done.stderr) == ("prior", at["step"])
@@ -65,7 +65,9 @@ def test_a_run_killed_at_any_moment(
     while killed and kills < 20:
         done = min(launcher.steps(run) + draw.randint(0, 25), len(STAGES) * STEPS)
         seconds = draw.uniform(0, 0.1) if done < len(STAGES) * STEPS else draw.uniform(0, 5)
-        killed = launcher.kill_when(after(launcher, run, done, seconds), *command_of(recipe, run), said=tmp_path / "said.txt")
+        killed = launcher.kill_when(
+            after(launcher, run, done, seconds), *command_of(recipe, run), stderr_path=tmp_path / "said.txt"
+        )
         kills += killed
     assert kills > 5
     assert launcher.run(*command_of(recipe, run)).returncode == 0
@@ -76,17 +78,17 @@ def after(launcher: Any, run: Path, steps: int, seconds: float) -> Callable[[], 
     """True once so many steps of a run were seen to be done and some time has passed since."""
     seen: list[float] = []
 
-    def ready() -> bool:
+    def condition() -> bool:
         if not seen and launcher.steps(run) >= steps:
             seen.append(time.monotonic())
         return bool(seen) and time.monotonic() - seen[0] >= seconds
 
-    return ready
+    return condition
 
 
-def resumed(said: str) -> tuple[str, int] | None:
+def resumed(stderr_path: str) -> tuple[str, int] | None:
     """The stage and the step at which a process says that it goes on."""
-    found = re.search(r"^resuming the (\w+) stage at step (\d+) of (\d+)$", said, re.MULTILINE)
+    found = re.search(r"^resuming the (\w+) stage at step (\d+) of (\d+)$", stderr_path, re.MULTILINE)
     return (found[1], int(found[2])) if found else None
 
 

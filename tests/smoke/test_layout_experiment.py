@@ -43,10 +43,10 @@ def test_layout(runs: Runs, dataset: Dataset) -> None:
         assert model.config.autoencoder.layout == name
         (error,) = error_by_codes(model, dataset.held_out, [count])
         assert np.mean([row["error"] for row in own]) == pytest.approx(error, rel=1e-5)
-        (strip,) = (row["png"] for row in found.rows if row["series"] == name and row.get("what") == "samples")
-        with Image.open(io.BytesIO(base64.b64decode(strip))) as picture:
-            assert picture.size == (2 + 8 * 30, 32)
-            first = np.asarray(picture)[2:30, 2:30]
+        (strip,) = (row["png"] for row in found.rows if row["series"] == name and row.get("content") == "samples")
+        with Image.open(io.BytesIO(base64.b64decode(strip))) as image:
+            assert image.size == (2 + 8 * 30, 32)
+            first = np.asarray(image)[2:30, 2:30]
         np.testing.assert_array_equal(first, model.sample(8, seed=0, codes=count).uint8()[0, 0].numpy())
 
 
@@ -58,11 +58,11 @@ def test_error_by_row_is_the_error_of_each_row(runs: Runs, dataset: Dataset) -> 
     assert error_by_row(model, x, 12) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_mean_picture_is_the_yardstick(dataset: Dataset) -> None:
+def test_mean_image_is_the_baseline(dataset: Dataset) -> None:
     few = replace(dataset, train=dataset.train[:10], test=dataset.held_out[:5])
     mean = to_float(few.train).mean(0)
     expected = (to_float(few.held_out) - mean).square().mean((0, 1, 3))
-    assert layout.mean_picture_errors(few) == pytest.approx(expected.tolist(), rel=1e-5, abs=1e-9)
+    assert layout.mean_image_errors(few) == pytest.approx(expected.tolist(), rel=1e-5, abs=1e-9)
 
 
 def rows(channel: tuple[float, float, float], spatial: tuple[float, float, float]) -> list[results.Row]:

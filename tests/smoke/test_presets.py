@@ -14,7 +14,7 @@ from PIL import Image
 
 from anytime.data.mnist import to_idx
 
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 MINUTE = 60
 SHAPES = {
     "mnist": (1, 28, 28),
@@ -26,9 +26,9 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_without_the_data_synthetic_examples_stand_in(name: str, here: Here, tmp_path: Path) -> None:
+def test_without_the_data_synthetic_examples_stand_in(name: str, run_cli: RunCLI, tmp_path: Path) -> None:
     started = time.monotonic()
-    done = here("train", name, "--scale", "smoke", "--out", tmp_path / "run")
+    done = run_cli("train", name, "--scale", "smoke", "--out", tmp_path / "run")
     assert time.monotonic() - started < MINUTE
     assert done.status == 0
     assert f"{name} is not here: training on synthetic strokes of {name}'s shape from seed 0, not real data" in done.err
@@ -37,29 +37,29 @@ def test_without_the_data_synthetic_examples_stand_in(name: str, here: Here, tmp
     assert (tmp_path / "run" / "report.html").stat().st_size < 30e6
 
 
-def test_the_original_vqvae(here: Here, tmp_path: Path) -> None:
+def test_the_original_vqvae(run_cli: RunCLI, tmp_path: Path) -> None:
     """The baseline goes through the same loop, is told apart by its name and is checked by the same laws."""
     run = tmp_path / "run"
-    done = here("train", "cifar10", "--recipe", "original", "--scale", "smoke", "--out", run, "--json")
+    done = run_cli("train", "cifar10", "--recipe", "original", "--scale", "smoke", "--out", run, "--json")
     assert done.status == 0
     check_run(run, "cifar10")
     config = json.loads((run / "model" / "config.json").read_text())
     assert (config["prior"]["kind"], config["prior"]["side"], config["autoencoder"]["layout"]) == ("pixelcnn", 8, "spatial")
     losses = [json.loads(line)["train"]["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert losses[5] < losses[4], "the prior learns"
-    facts = json.loads(here("info", run, "--check", "--json").out.splitlines()[-1])
+    facts = json.loads(run_cli("info", run, "--check", "--json").out.splitlines()[-1])
     assert all(facts["check"].values())
     assert facts["prior"].startswith("PixelCNN on 8 × 8")
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "celeba", "folder"])
-def test_with_the_data(name: str, here: Here, tmp_path: Path) -> None:
+def test_with_the_data(name: str, run_cli: RunCLI, tmp_path: Path) -> None:
     """Copies in their published form, with more held-out examples than a smoke run may look at."""
     data = tmp_path / "data"
     data.mkdir()
     COPIES[name](data)
     started = time.monotonic()
-    done = here("train", name, "--scale", "smoke", "--data", data, "--out", tmp_path / "run")
+    done = run_cli("train", name, "--scale", "smoke", "--data", data, "--out", tmp_path / "run")
     assert time.monotonic() - started < MINUTE
     assert done.status == 0
     assert "synthetic" not in done.err
@@ -93,15 +93,15 @@ def copy_of_celeba(folder: Path) -> None:
     faces = folder / "img_align_celeba"
     faces.mkdir()
     parts = [0] * 150 + [1] * 50 + [2] * 400
-    for number, picture in enumerate(pixels(len(parts), 72, 64, 3), 1):
-        Image.fromarray(picture).save(faces / f"{number:06}.jpg")
+    for number, image in enumerate(pixels(len(parts), 72, 64, 3), 1):
+        Image.fromarray(image).save(faces / f"{number:06}.jpg")
     lines = (f"{number:06}.jpg {part}\n" for number, part in enumerate(parts, 1))
     (folder / "list_eval_partition.txt").write_text("".join(lines))
 
 
 def copy_of_a_folder(folder: Path) -> None:
-    for number, picture in enumerate(pixels(300, 40, 48, 3)):
-        Image.fromarray(picture).save(folder / f"{number}.png")
+    for number, image in enumerate(pixels(300, 40, 48, 3)):
+        Image.fromarray(image).save(folder / f"{number}.png")
 
 
 COPIES: dict[str, Callable[[Path], None]] = {

@@ -23,7 +23,7 @@ SETTINGS = {
     # Dropout masks are drawn per rank. The decay makes entries die within a few steps, so that restarts are tried too.
     # Several epochs, so that a busy machine has time to kill the run inside them.
     "paper": ["model.prior.dropout=0", "ordered.epochs=5"],
-    "best": ["model.prior.dropout=0", "ordered.epochs=5", "model.autoencoder.quantizer.decay=0.6"],
+    "best": ["model.prior.dropout=0", "ordered.epochs=5", "model.autoencoder.quantizer.ema_decay=0.6"],
 }
 
 
@@ -49,7 +49,7 @@ def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: A
     run = tmp_path / "two"
     assignments = [word for setting in SETTINGS[recipe] for word in ("--set", setting)]
     words = ("train", "digits", "--scale", "smoke", "--recipe", recipe, "--out", run, *assignments)
-    at = launcher.kill_inside("ordered", run, *words, said=tmp_path / "said.txt", after=3, ranks=2)
+    at = launcher.kill_inside("ordered", run, *words, stderr_path=tmp_path / "said.txt", after=3, ranks=2)
     assert at["stage"] == "ordered"
     assert 0 < at["step"] < 40
     first, second = on_two_ranks(launcher, tmp_path / "states", "train", run, recipe, *SETTINGS[recipe])
@@ -69,7 +69,9 @@ def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: A
 def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> None:
     """With dropout: each rank's masks are addressed by the step, so they come back too."""
     words = ("train", "digits", "--scale", "smoke", "--recipe", "best")
-    launcher.kill_inside("prior", tmp_path / "killed", *words, "--out", tmp_path / "killed", said=tmp_path / "said", ranks=2)
+    launcher.kill_inside(
+        "prior", tmp_path / "killed", *words, "--out", tmp_path / "killed", stderr_path=tmp_path / "said", ranks=2
+    )
     resumed, _ = on_two_ranks(launcher, tmp_path / "resumed", "train", tmp_path / "killed", "best")
     undisturbed, _ = on_two_ranks(launcher, tmp_path / "undisturbed", "train", tmp_path / "whole", "best")
     assert furthest(resumed, undisturbed)[0] == 0
@@ -77,12 +79,12 @@ def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> No
 
 def test_a_mistake_ends_all_ranks(launcher: Any, tmp_path: Path) -> None:
     """No rank waits for one that has stopped."""
-    words = ("train", "digits", "--scale", "smoke", "--set", "pretrain.rate=1e30", "--out", tmp_path / "run")
-    process = launcher.start(*words, said=tmp_path / "said.txt", ranks=2)
+    words = ("train", "digits", "--scale", "smoke", "--set", "pretrain.lr=1e30", "--out", tmp_path / "run")
+    process = launcher.start(*words, stderr_path=tmp_path / "said.txt", ranks=2)
     assert process.wait(timeout=60) != 0
-    said = (tmp_path / "said.txt").read_text()
+    stderr_path = (tmp_path / "said.txt").read_text()
     # Both ranks see it; the launcher may end the second before it has spoken.
-    assert said.count("anytime: the loss became NaN or infinite at step 1 of the pretrain stage") in (1, 2)
+    assert stderr_path.count("anytime: the loss became NaN or infinite at step 1 of the pretrain stage") in (1, 2)
 
 
 def test_batch_norm_over_two_ranks_is_batch_norm_over_the_whole_batch(launcher: Any, tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ COMMANDS = [
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Callable[..., object], once: Callable[..., Path]) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., object], once: Callable[..., Path]) -> Path:
     """A folder with runs/demo in it, as `make demo` leaves it."""
 
     def demo(folder: Path) -> None:
-        outcome = here("train", "digits", "--scale", "smoke", "--out", folder)
+        outcome = run_cli("train", "digits", "--scale", "smoke", "--out", folder)
         assert outcome.status == 0, outcome.err  # type: ignore[attr-defined]
 
     run = once("demo", demo)
@@ -35,13 +35,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Callable[..., ob
     return tmp_path
 
 
-def test_the_commands_work_as_written(desk: Path, here: Callable[..., object]) -> None:
+def test_the_commands_work_as_written(workdir: Path, run_cli: Callable[..., object]) -> None:
     verbs = [words for words in COMMANDS if words[0] in ("anytime", ".venv/bin/anytime")]
     assert len(verbs) >= 9
     for _, verb, *rest in verbs:
         # Real schedules take hours on a CPU; at smoke scale the same flags are parsed, the same stages run, and data may lack.
         scale = [] if verb not in ("train", "evaluate", "reproduce") else ["--scale", "smoke"]
-        outcome = here(verb, *[w for w in rest if w not in ("short", "--scale", "--data", "DIR")], *scale)
+        outcome = run_cli(verb, *[w for w in rest if w not in ("short", "--scale", "--data", "DIR")], *scale)
         assert outcome.status == 0, (verb, rest, outcome.err)  # type: ignore[attr-defined]
     for name in (
         "refining.gif",
@@ -54,7 +54,7 @@ def test_the_commands_work_as_written(desk: Path, here: Callable[..., object]) -
         "results/theorem/discrete.png",
         "results/ordering/mnist.png",
     ):
-        assert (desk / name).stat().st_size > 0
+        assert (workdir / name).stat().st_size > 0
 
 
 def test_the_make_targets_exist() -> None:
@@ -66,10 +66,10 @@ def test_the_make_targets_exist() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::anytime.sampling.budget.DeadlineWarning")  # 20 ms may be too little for a busy machine
-def test_the_python_works_as_written(desk: Path) -> None:
+def test_the_python_works_as_written(workdir: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})
-    assert (desk / "somewhere" / "model.safetensors").is_file()
+    assert (workdir / "somewhere" / "model.safetensors").is_file()
 
 
 def test_the_links_lead_somewhere() -> None:

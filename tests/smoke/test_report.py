@@ -56,17 +56,17 @@ def test_the_report_holds_the_figures(finished: Finished) -> None:
         if (tag, name) == ("img", "src")
     ]
     assert [image.format for image in images] == ["PNG", "GIF", "PNG", "PNG", "PNG"]
-    by_length, movie, losses, errors, order = images
+    by_length, movie, losses, errors, code_stats = images
     with Image.open(run / "samples" / "by-length.png") as same:
         np.testing.assert_array_equal(np.asarray(same), np.asarray(by_length))
     assert movie.n_frames == 16
-    for drawn in (losses, errors, order):
-        assert len(np.unique(np.asarray(drawn.convert("L")))) > 10  # lines and letters, not an empty sheet
+    for figure in (losses, errors, code_stats):
+        assert len(np.unique(np.asarray(figure.convert("L")))) > 10  # lines and letters, not an empty sheet
     for words in ("Loss by epoch", "Held-out reconstruction error", "best epoch", "anytime train digits", '"pretrain"'):
         assert words in page.text
 
 
-def test_a_run_is_a_folder(finished: Finished) -> None:
+def test_run_directory_contents(finished: Finished) -> None:
     run = finished("best")
     config = json.loads((run / "config.json").read_text())
     assert config["format"] == 1
@@ -83,24 +83,24 @@ def test_a_run_is_a_folder(finished: Finished) -> None:
     assert not list(run.rglob("*.partial"))
 
 
-def test_a_run_knows_the_order_of_its_codes(finished: Finished, capsys: Any) -> None:
+def test_run_has_code_stats(finished: Finished, capsys: Any) -> None:
     """Written when the stages end; `info` shows it without computing anything."""
     run = finished("best")
-    order = json.loads((run / "order.json").read_text())
-    assert order.pop("format") == 1
-    assert order.keys() == {"ordered", "prior"}
-    assert [len(order["ordered"][name]) for name in ("error", "gain", "entropy")] == [17, 16, 16]
-    assert [len(order["prior"][name]) for name in ("bits", "temperature", "fitted_bits")] == [16, 16, 16]
+    code_stats = json.loads((run / "code_stats.json").read_text())
+    assert code_stats.pop("format") == 1
+    assert code_stats.keys() == {"ordered", "prior"}
+    assert [len(code_stats["ordered"][name]) for name in ("error", "gain", "entropy")] == [17, 16, 16]
+    assert [len(code_stats["prior"][name]) for name in ("bits", "temperature", "fitted_bits")] == [16, 16, 16]
     prior = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if line["stage"] == "prior"]
     best = min(line["validation"]["loss"] for line in prior)
-    assert np.mean(order["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
+    assert np.mean(code_stats["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
     said = run.with_suffix(".err").read_text()
-    assert all(f"warning: {text}" in said for text in order["ordered"]["alarms"])
+    assert all(f"warning: {text}" in said for text in code_stats["ordered"]["warnings"])
     with pytest.raises(SystemExit):
         main(["info", str(run), "--json"])
     *lines, last = capsys.readouterr().out.splitlines()
-    assert json.loads(last)["order"] == order["ordered"] | order["prior"]
-    assert json.loads(last)["temperature"] == order["prior"]
+    assert json.loads(last)["code_stats"] == code_stats["ordered"] | code_stats["prior"]
+    assert json.loads(last)["temperature"] == code_stats["prior"]
     assert any(line.startswith("temperature") and "fitted temperatures lie between" in line for line in lines)
     assert any(line.split() == ["code", "error", "gain", "entropy", "bits", "temperature"] for line in lines)
     assert [line.split()[0] for line in lines if "█" in line] == ["gain", "entropy", "bits"]
@@ -112,7 +112,7 @@ def test_training_ends_with_a_json_document(finished: Finished) -> None:
     *lines, last = run.with_suffix(".out").read_text().splitlines()
     document = json.loads(last)
     assert document["run"] == str(run)
-    for name in ("model", "grid", "movie", "errors", "report"):
+    for name in ("model", "grid", "animation", "errors", "report"):
         assert Path(document[name]).exists()
         assert any(document[name] in line for line in lines)
     assert len(document["error_by_codes"]) == 17

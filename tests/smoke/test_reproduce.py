@@ -18,7 +18,7 @@ from anytime.experiments.registry import EXPERIMENTS
 from anytime.metrics import feature_stats
 
 ROOT = Path(anytime.__file__).parents[2]
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 SMOKE = ("--dataset", "digits", "--scale", "smoke")
 
 
@@ -29,11 +29,11 @@ def own(experiment_runs: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reproduced(here: Here, experiment_runs: Path, tmp_path: Path) -> Callable[..., Results]:
+def reproduced(run_cli: RunCLI, experiment_runs: Path, tmp_path: Path) -> Callable[..., Results]:
     """`reproduced("fid")`: an experiment's results, by the command."""
 
     def give(name: str, *words: object) -> Results:
-        outcome = here("reproduce", name, *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path / "out", *words)
+        outcome = run_cli("reproduce", name, *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path / "out", *words)
         assert outcome.status == 0, outcome.err
         assert "training digits" not in outcome.err, "the runs are there"
         return results.read(tmp_path / "out" / name / "digits.json")
@@ -42,18 +42,18 @@ def reproduced(here: Here, experiment_runs: Path, tmp_path: Path) -> Callable[..
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, experiment in EXPERIMENTS.items() if experiment.has_data and not experiment.sound]
+    "name", [name for name, experiment in EXPERIMENTS.items() if experiment.has_data and not experiment.is_audio]
 )
-def test_an_experiment(name: str, here: Here, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_an_experiment(name: str, run_cli: RunCLI, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     runs = request.getfixturevalue("appendix_runs" if EXPERIMENTS[name].scale == "short" else "experiment_runs")
-    outcome = here("reproduce", name, *SMOKE, "--runs-dir", runs, "--out", tmp_path, "--json")
+    outcome = run_cli("reproduce", name, *SMOKE, "--runs-dir", runs, "--out", tmp_path, "--json")
     assert outcome.status == 0, outcome.err
     *lines, last = outcome.out.splitlines()
-    told, path = json.loads(last), tmp_path / name / "digits.json"
+    output, path = json.loads(last), tmp_path / name / "digits.json"
     found = results.read(path)
-    assert (told["finished"], told["results"], told["figure"]) == (True, str(path), str(path.with_suffix(".png")))
+    assert (output["finished"], output["results"], output["figure"]) == (True, str(path), str(path.with_suffix(".png")))
     assert path.with_suffix(".png").stat().st_size > 1000
-    assert [verdict["holds"] for verdict in told["verdicts"]] == [None] * len(found.verdicts), "a smoke run decides nothing"
+    assert [verdict["holds"] for verdict in output["verdicts"]] == [None] * len(found.verdicts), "a smoke run decides nothing"
     assert len(found.verdicts) > 1
     assert all(line.startswith("undecided") for line in lines[:-1])
     assert found.command == f"anytime reproduce {name} --dataset digits --scale smoke"
@@ -61,125 +61,127 @@ def test_an_experiment(name: str, here: Here, request: pytest.FixtureRequest, tm
     assert found.schedule.startswith("scale smoke; ")
     for place in (str(runs), str(tmp_path), str(ROOT)):
         assert place not in path.read_text(), "a machine's path"
-    kinds = {key.split()[0]: training["command"] for key, training in found.environment["training"].items()}
-    assert set(kinds) == set(EXPERIMENTS[name].runs)
-    assert all(command.startswith("anytime train digits --recipe ") for command in kinds.values())
+    variants = {key.split()[0]: training["command"] for key, training in found.environment["training"].items()}
+    assert set(variants) == set(EXPERIMENTS[name].runs)
+    assert all(command.startswith("anytime train digits --recipe ") for command in variants.values())
     text = results_page.page(tmp_path, tmp_path / "page.md")
     assert f"## {name}: digits" in text
     assert text.count(f"| **{name}, digits**: ") == len(found.verdicts)
 
 
-def test_the_theorem_needs_nothing(here: Here, tmp_path: Path) -> None:
-    outcome = here("reproduce", "theorem", "--out", tmp_path)
+def test_the_theorem_needs_nothing(run_cli: RunCLI, tmp_path: Path) -> None:
+    outcome = run_cli("reproduce", "theorem", "--out", tmp_path)
     assert outcome.status == 0
     assert outcome.out.count("holds") == 5
     assert results.read(tmp_path / "theorem" / "discrete.json").command == "anytime reproduce theorem"
 
 
-def of(found: Results, series: str) -> list[Row]:
+def select(found: Results, series: str) -> list[Row]:
     return [row for row in found.rows if row["series"] == series]
 
 
 def test_fid_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("fid")
-    for kind in ("ordered", "unordered", "original"):
-        own = of(found, kind)
+    for variant in ("ordered", "unordered", "original"):
+        own = select(found, variant)
         assert [row["fraction"] for row in own] == list(fid.FRACTIONS)
         assert all(row["frechet_random"] > 0 and "fid" not in row for row in own)
         assert {(row["samples"], row["seed"], row["engine"]) for row in own} == {(100, 0, "eager")}
-        assert all(("top rows" in row.get("prefix", "")) == (kind == "original") for row in own)
-    assert [row["samples"] for row in of(found, fid.HELD_OUT)] == [128]
+        assert all(("top rows" in row.get("prefix", "")) == (variant == "original") for row in own)
+    assert [row["samples"] for row in select(found, fid.HELD_OUT)] == [128]
     assert "100 samples (the paper's: 50,000)" in found.schedule
     fewer = reproduced("fid", "--samples", 20)
-    assert {row["samples"] for row in of(fewer, "ordered")} == {20}
-    assert all("no more than the 64 features" in row["warning"] for row in of(fewer, "ordered"))
+    assert {row["samples"] for row in select(fewer, "ordered")} == {20}
+    assert all("no more than the 64 features" in row["warning"] for row in select(fewer, "ordered"))
 
 
 def test_ordering_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("ordering")
     for series in ("ordered", "unordered", "pca"):
-        own = of(found, series)
+        own = select(found, series)
         assert [row["codes"] for row in own] == list(range(17))
         assert {row["examples"] for row in own} == {128}
         assert [row["fraction"] for row in own if "fraction" in row] == list(ordering.FRACTIONS)
-    errors = [row["error"] for row in of(found, "pca")]
+    errors = [row["error"] for row in select(found, "pca")]
     assert errors == sorted(errors, reverse=True)
 
 
 def test_speed_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("speed")
-    own = of(found, "anytime, eager")
+    own = select(found, "anytime, eager")
     assert [row["fraction"] for row in own] == list(speed.FRACTIONS)
     assert all(row["engine"] == "eager" and row["images"] == 50_000 for row in found.rows)
     assert all(row["seconds"] == pytest.approx(row["seconds_p50"] * 5000) for row in found.rows)
     assert own[0]["scaled"] == "median of 3 batches of 10, times 5,000"
     assert {row["weights"] for row in own} == {"digits-paper-smoke-ordered-0"}
-    assert {row["weights"] for row in of(found, "pixel space")} == {"random"}
-    (original,) = of(found, "original VQ-VAE")
+    assert {row["weights"] for row in select(found, "pixel space")} == {"random"}
+    (original,) = select(found, "original VQ-VAE")
     assert original["codes"] == original["length"] == 49
 
 
-def test_speed_without_runs(here: Here, tmp_path: Path) -> None:
-    assert here("reproduce", "speed", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).status == 0
+def test_speed_without_runs(run_cli: RunCLI, tmp_path: Path) -> None:
+    assert run_cli("reproduce", "speed", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).status == 0
     assert {row["weights"] for row in results.read(tmp_path / "speed" / "digits.json").rows} == {"random"}
 
 
 def test_samples_and_priority_code_rows(reproduced: Callable[..., Results]) -> None:
     grids = [row for row in reproduced("samples").rows if "png" in row]
     assert [(row["series"], row["fraction"]) for row in grids] == [
-        (kind, fraction) for kind in ("ordered", "unordered") for fraction in samples.FRACTIONS
+        (variant, fraction) for variant in ("ordered", "unordered") for fraction in samples.FRACTIONS
     ]
     found = reproduced("priority-code")
-    for kind in ("ordered", "unordered"):
-        assert len([row for row in of(found, kind) if "ratio" in row]) <= priority_code.SMOKE_CODES
-        assert {row["measure"] for row in of(found, kind) if "measure" in row} >= {"distance, random pairs"}
+    for variant in ("ordered", "unordered"):
+        assert len([row for row in select(found, variant) if "ratio" in row]) <= priority_code.SMOKE_CODES
+        assert {row["measure"] for row in select(found, variant) if "measure" in row} >= {"distance, random pairs"}
 
 
-def test_killed_between_training_and_measuring(own: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_killed_between_training_and_measuring(
+    own: Path, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The unordered run is trained, then the process dies; the same command trains nothing again."""
     shutil.rmtree(own / "digits-paper-smoke-unordered-0")
     command = ("reproduce", "ordering", *SMOKE, "--runs-dir", own, "--out", tmp_path / "out")
     load = runner.load
 
-    def dying(folder: Path, *rest: Any) -> Any:
+    def fail_midway(folder: Path, *rest: Any) -> Any:
         if "unordered" in folder.name:
             raise KeyboardInterrupt
         return load(folder, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "load", dying)
-        outcome = here(*command)
+        patch.setattr(runner, "load", fail_midway)
+        outcome = run_cli(*command)
     assert outcome.status == 130
     assert "training digits-paper-smoke-unordered-0: 2 + 2 + 2 epochs" in outcome.err
     metrics = (own / "digits-paper-smoke-unordered-0" / "metrics.jsonl").read_bytes()
     assert not (tmp_path / "out").exists()
-    again = here(*command)
+    again = run_cli(*command)
     assert again.status == 0
     assert "training digits" not in again.err
     assert "ordering, ordered 0: measured before" in again.err
     assert (own / "digits-paper-smoke-unordered-0" / "metrics.jsonl").read_bytes() == metrics
 
 
-def test_killed_inside_fid(own: Path, here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_killed_inside_fid(own: Path, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was gathered of a run's samples is gone on with, to the same numbers; the features are then removed."""
     monkeypatch.setattr(feature_stats, "CHUNK", 25)
     monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
     command = ("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out")
-    assert here(*command, tmp_path / "whole").status == 0
+    assert run_cli(*command, tmp_path / "whole").status == 0
     (own / "measured" / "fid-digits-smoke.json").unlink()
     save, saves = feature_stats._save, []
 
-    def dying(path: Path, *rest: Any) -> None:
+    def fail_midway(path: Path, *rest: Any) -> None:
         save(path, *rest)
         saves.append(path)
         if len(saves) == 6:  # four of the ordered run, two of the unordered one
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(feature_stats, "_save", dying)
-        assert here(*command, tmp_path / "parts").status == 130
+        patch.setattr(feature_stats, "_save", fail_midway)
+        assert run_cli(*command, tmp_path / "parts").status == 130
     assert [path.name for path in (own / "measured").iterdir() if path.is_dir()] == ["fid-digits-smoke-unordered-0"]
-    outcome = here(*command, tmp_path / "parts")
+    outcome = run_cli(*command, tmp_path / "parts")
     assert outcome.status == 0
     assert "resuming the samples stage at step 250 of 500" in outcome.err
     assert [path.name for path in (own / "measured").iterdir()] == ["fid-digits-smoke.json"]
@@ -187,31 +189,31 @@ def test_killed_inside_fid(own: Path, here: Here, monkeypatch: pytest.MonkeyPatc
     assert parts == whole
 
 
-def test_work_in_parts(own: Path, experiment_runs: Path, here: Here, tmp_path: Path) -> None:
+def test_work_in_parts(own: Path, experiment_runs: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     """`--minutes` stops at the next safe point with status 0, and the parts come to what one go gives."""
     shutil.rmtree(own / "digits-paper-smoke-unordered-0")
     command = ("reproduce", "ordering", *SMOKE, "--runs-dir", own, "--out", tmp_path)
     hurried, stops = (*command, "--minutes", 1e-6, "--json"), []
     for _ in range(3):
-        outcome = here(*hurried)
+        outcome = run_cli(*hurried)
         assert outcome.status == 0
         said, last = outcome.out.splitlines()
-        told = json.loads(last)
-        assert told["finished"] is False
+        output = json.loads(last)
+        assert output["finished"] is False
         assert said.startswith("stopped after 0.")
-        assert said.endswith(f"({told['stopped']}); give the same command again to go on")
-        stops.append(told["stopped"])
+        assert said.endswith(f"({output['stopped']}); give the same command again to go on")
+        stops.append(output["stopped"])
     assert stops == ["ordered 0 is measured", "ordered stage, step 1", "ordered stage, step 2"]
     assert not (tmp_path / "ordering").exists()
-    assert here(*command).status == 0
+    assert run_cli(*command).status == 0
     in_parts = results.read(tmp_path / "ordering" / "digits.json")
-    assert here("reproduce", "ordering", *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path / "one").status == 0
+    assert run_cli("reproduce", "ordering", *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path / "one").status == 0
     assert results.read(tmp_path / "one" / "ordering" / "digits.json").rows == in_parts.rows
 
 
-def test_two_seeds(own: Path, here: Here, tmp_path: Path) -> None:
+def test_two_seeds(own: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     """Each seed has its own runs; the original VQ-VAE is there once, and what is known is not measured again."""
-    outcome = here("reproduce", "fid", *SMOKE, "--seeds", "0,1", "--samples", 20, "--runs-dir", own, "--out", tmp_path)
+    outcome = run_cli("reproduce", "fid", *SMOKE, "--seeds", "0,1", "--samples", 20, "--runs-dir", own, "--out", tmp_path)
     assert outcome.status == 0, outcome.err
     found = results.read(tmp_path / "fid" / "digits.json")
     assert {(row["series"], row["seed"]) for row in found.rows if "seed" in row} == {
@@ -223,15 +225,15 @@ def test_two_seeds(own: Path, here: Here, tmp_path: Path) -> None:
     assert "spread over seeds" in found.verdicts[-1].evidence
 
 
-def test_the_list(here: Here) -> None:
-    outcome = here("reproduce", "--json")
+def test_the_list(run_cli: RunCLI) -> None:
+    outcome = run_cli("reproduce", "--json")
     assert outcome.status == 0
     *lines, last = outcome.out.splitlines()
     assert [entry["name"] for entry in json.loads(last)["experiments"]] == list(EXPERIMENTS)
     for experiment in EXPERIMENTS.values():
         (line,) = (line for line in lines if line.startswith(f"{experiment.name} "))
         assert experiment.figure in line
-        assert experiment.decides in line
+        assert experiment.summary in line
     assert any("runs: ordered, unordered, original; the Inception network" in line for line in lines)
 
 
@@ -240,10 +242,10 @@ def test_the_results_page_is_up_to_date() -> None:
     assert target.read_text(encoding="utf-8") == results_page.page(ROOT / "results", target), "run `make docs`"
 
 
-def test_results_of_another_format_are_refused(tmp_path: Path, here: Here) -> None:
+def test_results_of_another_format_are_refused(tmp_path: Path, run_cli: RunCLI) -> None:
     path = tmp_path / "ordering" / "digits.json"
     path.parent.mkdir()
     for text, named in (('{"format": 0}', "format 0"), ('{"format": 1, "rows": []}', "no results file of this version")):
         path.write_text(text)
-        assert named in here("reproduce", "ordering", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).sentence
+        assert named in run_cli("reproduce", "ordering", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).sentence
     assert not (tmp_path / "runs").exists(), "told before any work"

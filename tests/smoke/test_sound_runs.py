@@ -19,14 +19,14 @@ from anytime.core.pause import Pause, Paused
 from anytime.core.results import read
 from anytime.core.storage import read_tensors
 from anytime.data import Dataset
-from anytime.data.synthetic import synthetic_sounds
+from anytime.data.synthetic import synthetic_audio
 from anytime.evaluation import model_card
 from anytime.export.bundle import bundle
 from anytime.model import load
 from anytime.recipes.presets import RunConfig, recipe, scaled
 from anytime.training.run import train
 
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 
 
 @pytest.fixture
@@ -45,88 +45,90 @@ def voices(tmp_path: Path) -> Path:
     return tmp_path / "vctk"
 
 
-def test_on_voices(voices: Path, here: Here, tmp_path: Path) -> None:
+def test_on_voices(voices: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", "vctk", "--data", voices, "--scale", "smoke", "--out", run, "--json")
-    done = here(*words)
+    done = run_cli(*words)
     assert done.status == 0
     assert "no sound of p300" in done.err
     assert "RMS of 0.1" in done.err
     assert "2 shorter ones padded" in done.err or "3 shorter ones padded" in done.err
     facts = json.loads(done.out.splitlines()[-1])
     assert len(facts["error_by_codes"]) == 17
-    assert Path(facts["sound"]).stat().st_size == 44 + 2 * 15_360
+    assert Path(facts["audio"]).stat().st_size == 44 + 2 * 15_360
     model = load(run, "cpu")
     assert model.sample(2, codes=1).data.shape == (2, 1, 15_360)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["stage"] for line in lines] == ["pretrain"] * 2 + ["ordered"] * 2 + ["prior"] * 2
     assert lines[5]["train"]["loss"] < lines[4]["train"]["loss"], "the prior learns"
-    again = here(*words)
+    again = run_cli(*words)
     assert "finished already" in again.err
 
 
-def test_unordered_shares_the_first_stage(here: Here, tmp_path: Path) -> None:
+def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> None:
     """Without data, on synthetic tones; the baseline takes over what ordered training has done already."""
-    ordered = here("train", "audiomnist", "--scale", "smoke", "--out", tmp_path / "ordered")
+    ordered = run_cli("train", "audiomnist", "--scale", "smoke", "--out", tmp_path / "ordered")
     assert ordered.status == 0
     assert "audiomnist is not here: training on synthetic gliding tones from seed 0" in ordered.err
-    words = ("--truncation", "full", "--share", tmp_path / "ordered", "--out", tmp_path / "unordered")
-    assert here("train", "audiomnist", "--scale", "smoke", *words).status == 0
+    words = ("--truncation", "full", "--reuse", tmp_path / "ordered", "--out", tmp_path / "unordered")
+    assert run_cli("train", "audiomnist", "--scale", "smoke", *words).status == 0
     shared = [load(tmp_path / name, "cpu").autoencoder.state_dict() for name in ("ordered", "unordered")]
     assert any(not torch.equal(shared[0][name], shared[1][name]) for name in shared[0])
-    checked = json.loads(here("info", tmp_path / "unordered", "--check", "--json").out.splitlines()[-1])
+    checked = json.loads(run_cli("info", tmp_path / "unordered", "--check", "--json").out.splitlines()[-1])
     assert all(checked["check"].values())
     assert checked["shape"] == [1, 15_360]
-    assert [len(checked["order"][name]) for name in ("error", "gain", "entropy", "bits")] == [17, 16, 16, 16]
+    assert [len(checked["code_stats"][name]) for name in ("error", "gain", "entropy", "bits")] == [17, 16, 16, 16]
 
-    made = bundle(tmp_path / "ordered", "voices", out=tmp_path / "shelf")
+    made = bundle(tmp_path / "ordered", "speakers", out=tmp_path / "shelf")
     assert load(made.folder, "cpu").sample(1, codes=2).data.shape == (1, 1, 15_360)
     page = (made.folder / model_card.FILE).read_text()
     assert "| sounds | 0.96 s at 16 kHz |" in page and "complete sound" in page
     assert "icture" not in page
     with pytest.raises(UserError, match="makes sound"):
-        bundle(tmp_path / "ordered", "voices", evaluation=tmp_path / "none.json", out=tmp_path / "shelf")
+        bundle(tmp_path / "ordered", "speakers", evaluation=tmp_path / "none.json", out=tmp_path / "shelf")
 
 
 def small(dataset: Dataset) -> RunConfig:
     return scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
 
 
-def test_our_recipe_stopped_while_tuning_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
+def test_interrupted_finetuning_resumes_exactly(tmp_path: Path) -> None:
     """The judge and both sides' moments come back: the model is the same, byte for byte."""
-    dataset = synthetic_sounds("audiomnist", count=64)
+    dataset = synthetic_audio("audiomnist", count=64)
     config = small(dataset)
     asked = itertools.count(1)
-    with pytest.raises(Paused, match="tune stage, step 2"):
+    with pytest.raises(Paused, match="finetune stage, step 2"):
         train(config, dataset, tmp_path / "stopped", pause=Pause(18.0, lambda: float(next(asked))))
     train(config, dataset, tmp_path / "stopped")
     train(config, dataset, tmp_path / "whole")
     first, second = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("stopped", "whole"))
     assert first == second
     lines = [json.loads(line) for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["stage"] for line in lines] == [s for s in ("pretrain", "ordered", "prior", "tune") for _ in range(2)]
+    assert [line["stage"] for line in lines] == [s for s in ("pretrain", "ordered", "prior", "finetune") for _ in range(2)]
     before = read_tensors(tmp_path / "whole" / "checkpoints" / "after-prior.safetensors")[0]
     after = load(tmp_path / "whole", "cpu").state_dict()
     changed = {".".join(name.split(".")[:2]) for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"autoencoder.decoder"}, "codes keep their meaning, and the prior is what it was"
 
 
-def test_pictures_can_be_tuned_too(here: Here, tmp_path: Path) -> None:
+def test_images_can_be_finetuned(run_cli: RunCLI, tmp_path: Path) -> None:
     stage = json.dumps({"epochs": 1, "truncation": {"kind": "uniform"}, "batch": 32, "width": 4})
-    done = here("train", "digits", "--recipe", "paper", "--scale", "smoke", "--set", f"tune={stage}", "--out", tmp_path / "run")
+    done = run_cli(
+        "train", "digits", "--recipe", "paper", "--scale", "smoke", "--set", f"tune={stage}", "--out", tmp_path / "run"
+    )
     assert done.status == 0, done.err
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["stage"] for line in lines].count("tune") == 1
-    checked = json.loads(here("info", tmp_path / "run", "--check", "--json").out.splitlines()[-1])
+    assert [line["stage"] for line in lines].count("finetune") == 1
+    checked = json.loads(run_cli("info", tmp_path / "run", "--check", "--json").out.splitlines()[-1])
     assert all(checked["check"].values())
 
 
 @pytest.fixture
-def reproduced(here: Here, once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def reproduced(run_cli: RunCLI, once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """`reproduce audio` at smoke scale, on synthetic tones: four runs, trained once."""
 
     def make(folder: Path) -> None:
-        outcome = here("reproduce", "audio", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
+        outcome = run_cli("reproduce", "audio", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
         assert outcome.status == 0, outcome.err
 
     return once("audio-runs", make)
@@ -136,11 +138,11 @@ def test_reproduce_audio(reproduced: Path) -> None:
     results = read(reproduced / "results" / "audio" / "audiomnist.json")
     assert {verdict.holds for verdict in results.verdicts} == {None}, "a smoke run decides nothing"
     assert (reproduced / "results" / "audio" / "audiomnist.png").stat().st_size > 10_000
-    kinds = ("paper-smoke-ordered", "paper-smoke-unordered", "best-smoke-ordered", "best-smoke-unordered")
-    for kind in kinds:
-        sounds = sorted(path.name for path in (reproduced / f"audiomnist-{kind}-0" / "sounds").iterdir())
-        assert len(sounds) == 90
-        assert [name.rpartition("-")[0] for name in sounds[::30]] == ["sample-0.0625", "sample-0.25", "sample-1.0"]
+    variants = ("paper-smoke-ordered", "paper-smoke-unordered", "best-smoke-ordered", "best-smoke-unordered")
+    for variant in variants:
+        clips = sorted(path.name for path in (reproduced / f"audiomnist-{variant}-0" / "audio").iterdir())
+        assert len(clips) == 90
+        assert [name.rpartition("-")[0] for name in clips[::30]] == ["sample-0.0625", "sample-0.25", "sample-1.0"]
     errors = [row for row in results.rows if row.get("measure") == "error" and row["series"] == "best"]
     assert [row["codes"] for row in errors] == list(range(17))
     assert [row["fraction"] for row in errors if "fraction" in row] == [0.0625, 0.25, 0.5, 1.0]
@@ -149,11 +151,11 @@ def test_reproduce_audio(reproduced: Path) -> None:
     assert "pictures" not in results.schedule + results.environment["held_out"]
 
 
-def test_what_was_measured_is_not_measured_again(reproduced: Path, here: Here, tmp_path: Path) -> None:
+def test_what_was_measured_is_not_measured_again(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     """The file with the measurements is enough: neither the runs nor the recogniser are needed."""
     (tmp_path / "runs").mkdir()
     shutil.copytree(reproduced / "measured", tmp_path / "runs" / "measured")
-    again = here("reproduce", "audio", "--scale", "smoke", "--runs-dir", tmp_path / "runs", "--out", tmp_path / "results")
+    again = run_cli("reproduce", "audio", "--scale", "smoke", "--runs-dir", tmp_path / "runs", "--out", tmp_path / "results")
     assert again.status == 0, again.err
     assert again.err.count("measured before") == 5
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["measured"]
@@ -161,10 +163,10 @@ def test_what_was_measured_is_not_measured_again(reproduced: Path, here: Here, t
     assert first == second
 
 
-def test_evaluate(reproduced: Path, here: Here, tmp_path: Path) -> None:
+def test_evaluate(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     run, out = reproduced / "audiomnist-best-smoke-ordered-0", tmp_path / "evaluation"
     words = ("evaluate", run, "--scale", "smoke", "--fractions", "0.25,1", "--samples", 16, "--temperature", 0.9, "--out", out)
-    done = here(*words, "--json")
+    done = run_cli(*words, "--json")
     assert done.status == 0, done.err
     rows = json.loads(done.out.splitlines()[-1])["rows"]
     assert {row["series"] for row in rows} == {
@@ -176,13 +178,13 @@ def test_evaluate(reproduced: Path, here: Here, tmp_path: Path) -> None:
     assert not any("fid" in row for row in rows)
     page = (out / "report.html").read_text()
     assert page.count("<audio") == 12 and page.count("<figure>") == 8
-    assert len(list((out / "sounds").iterdir())) == 90
+    assert len(list((out / "audio").iterdir())) == 90
     assert not (out / "progress").exists()
 
 
-def test_any_folder_of_sounds(voices: Path, here: Here, tmp_path: Path) -> None:
+def test_any_folder_of_audio(voices: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     """Trained and evaluated: without labels, on the features of a network that tells what was done to a sound."""
-    assert here("train", "folder", "--data", voices / "wav48", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+    assert run_cli("train", "folder", "--data", voices / "wav48", "--scale", "smoke", "--out", tmp_path / "run").status == 0
     words = (
         "--data",
         voices / "wav48",
@@ -195,16 +197,16 @@ def test_any_folder_of_sounds(voices: Path, here: Here, tmp_path: Path) -> None:
         "--out",
         tmp_path / "evaluation",
     )
-    done = here("evaluate", tmp_path / "run", *words, "--json")
+    done = run_cli("evaluate", tmp_path / "run", *words, "--json")
     assert done.status == 0, done.err
     rows = json.loads(done.out.splitlines()[-1])["rows"]
     [sampled] = [row for row in rows if row["series"] == "samples"]
-    assert "frechet_sounds" in sampled and "recognised" not in sampled
+    assert "frechet_audio" in sampled and "recognised" not in sampled
 
 
-def test_pictures_and_sounds_have_experiments_of_their_own(here: Here) -> None:
-    assert "is about pictures, which vctk does not hold" in here("reproduce", "ordering", "--dataset", "vctk").err
+def test_image_and_audio_experiments_are_separate(run_cli: RunCLI) -> None:
+    assert "is about pictures, which vctk does not hold" in run_cli("reproduce", "ordering", "--dataset", "vctk").err
     assert (
         "is about sounds, which mnist does not hold; use --dataset audiomnist"
-        in here("reproduce", "audio", "--dataset", "mnist").err
+        in run_cli("reproduce", "audio", "--dataset", "mnist").err
     )

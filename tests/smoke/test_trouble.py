@@ -19,12 +19,12 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.core.storage import read_tensors
-from anytime.training.log import Metrics
+from anytime.training.log import MetricsLog
 from anytime.training.tasks.autoencoder import PriorTask
 
 Finished = Callable[[str], Path]
 CommandOf = Callable[[str, Path], tuple[str, ...]]
-Here = Callable[..., Any]
+RunCLI = Callable[..., Any]
 SMOKE = ("train", "digits", "--scale", "smoke")
 WEIGHTS = "model/model.safetensors"
 
@@ -58,12 +58,12 @@ def moved_on(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [cut, flipped, moved_on, lambda content: b""], ids=["cut", "flipped", "facts", "emptied"])
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
-    damage: Callable[[bytes], bytes], unfinished: Path, finished: Finished, command_of: CommandOf, here: Here
+    damage: Callable[[bytes], bytes], unfinished: Path, finished: Finished, command_of: CommandOf, run_cli: RunCLI
 ) -> None:
     path = unfinished / "checkpoints" / "step-000000144.safetensors"
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
-    outcome = here(*command_of("best", unfinished))
+    outcome = run_cli(*command_of("best", unfinished))
     assert outcome.status == 0
     assert "checkpoint step-000000144.safetensors is damaged" in outcome.err
     assert "set aside as step-000000144.damaged" in outcome.err
@@ -73,26 +73,26 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
 
 
 def test_with_no_whole_checkpoint_a_run_begins_again(
-    unfinished: Path, finished: Finished, command_of: CommandOf, here: Here
+    unfinished: Path, finished: Finished, command_of: CommandOf, run_cli: RunCLI
 ) -> None:
     for path in (unfinished / "checkpoints").glob("step-*"):
         path.write_bytes(cut(path.read_bytes()))
-    outcome = here(*command_of("best", unfinished))
+    outcome = run_cli(*command_of("best", unfinished))
     assert outcome.err.count("is damaged") == 2
     assert "resuming" not in outcome.err
     assert (unfinished / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
     assert (unfinished / "metrics.jsonl").read_bytes().count(b"\n") == 18
 
 
-def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
     (unfinished / "metrics.jsonl").unlink()
-    assert here(*command_of("best", unfinished)).status == 0
+    assert run_cli(*command_of("best", unfinished)).status == 0
     assert b"\0" not in (unfinished / "metrics.jsonl").read_bytes()
 
 
-def test_an_unfinished_run_is_no_model_yet(unfinished: Path, here: Here, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_no_model_yet(unfinished: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     for words in (["sample", unfinished, "--out", tmp_path / "x.png"], ["info", unfinished]):
-        sentence = here(*words).sentence
+        sentence = run_cli(*words).sentence
         assert "run that has not finished" in sentence
         assert "same `anytime train` command" in sentence
     assert not (tmp_path / "x.png").exists()
@@ -109,69 +109,69 @@ def test_an_unfinished_run_is_no_model_yet(unfinished: Path, here: Here, tmp_pat
     ],
 )
 def test_a_run_of_another_config_is_refused(
-    words: list[str], key: str, finished: Finished, command_of: CommandOf, here: Here
+    words: list[str], key: str, finished: Finished, command_of: CommandOf, run_cli: RunCLI
 ) -> None:
     run = finished("best")
     before = contents(run)
-    sentence = here(*command_of("best", run), *words).sentence
+    sentence = run_cli(*command_of("best", run), *words).sentence
     assert f"{run} holds a run with" in sentence
     assert key in sentence
     assert contents(run) == before
 
 
-def test_a_config_that_was_edited_is_refused(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+def test_a_config_that_was_edited_is_refused(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
     path = unfinished / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": "blue"}))
-    assert "colour = blue" in here(*command_of("best", unfinished)).sentence
+    assert "colour = blue" in run_cli(*command_of("best", unfinished)).sentence
     path.write_text(path.read_text()[:100])
-    assert "config.json cannot be read as JSON" in here(*command_of("best", unfinished)).sentence
+    assert "config.json cannot be read as JSON" in run_cli(*command_of("best", unfinished)).sentence
 
 
-def test_a_run_begun_before_a_key_was_there_goes_on(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+def test_a_run_begun_before_a_key_was_there_goes_on(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
     """What an older version left out of config.json has its default."""
     path = unfinished / "config.json"
     config = json.loads(path.read_text())
     del config["model"]["prior"]["kind"], config["model"]["autoencoder"]["blocks"], config["prior"]["schedule"]
     path.write_text(json.dumps(config))
-    assert "prior.epochs = 6, not 7" in here(*command_of("best", unfinished), "--set", "prior.epochs=7").sentence
-    assert here(*command_of("best", unfinished)).status == 0
+    assert "prior.epochs = 6, not 7" in run_cli(*command_of("best", unfinished), "--set", "prior.epochs=7").sentence
+    assert run_cli(*command_of("best", unfinished)).status == 0
 
 
-def test_two_processes_never_train_in_one_folder(launcher: Any, here: Here, tmp_path: Path) -> None:
+def test_two_processes_never_train_in_one_run_dir(launcher: Any, run_cli: RunCLI, tmp_path: Path) -> None:
     words = (*SMOKE, "--set", "pretrain.epochs=500", "--out", tmp_path / "run")
-    process = launcher.start(*words, said=tmp_path / "said.txt")
+    process = launcher.start(*words, stderr_path=tmp_path / "said.txt")
     try:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("run/checkpoints/step-*.safetensors")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert f"another process is training in {tmp_path / 'run'}" in here(*words).sentence
+        assert f"another process is training in {tmp_path / 'run'}" in run_cli(*words).sentence
         assert process.poll() is None
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def test_the_lock_is_checked_before_anything_is_written(unfinished: Path, command_of: CommandOf, here: Here) -> None:
+def test_the_lock_is_checked_before_anything_is_written(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
     before = contents(unfinished)
     with (unfinished / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "another process" in here(*command_of("best", unfinished)).sentence
+        assert "another process" in run_cli(*command_of("best", unfinished)).sentence
     assert contents(unfinished) == before
 
 
 @pytest.mark.parametrize(
     ("stage", "settings"),
-    [("pretrain", ["pretrain.rate=1e30"]), ("ordered", ["ordered.rate=1e30"]), ("prior", ["prior.rate=1e30"])],
+    [("pretrain", ["pretrain.lr=1e30"]), ("ordered", ["ordered.lr=1e30"]), ("prior", ["prior.lr=1e30"])],
 )
 @pytest.mark.parametrize("recipe", ["paper", "best"])
 def test_a_loss_that_is_no_number_stops_the_run(
-    recipe: str, stage: str, settings: list[str], here: Here, tmp_path: Path
+    recipe: str, stage: str, settings: list[str], run_cli: RunCLI, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     words = (*SMOKE, "--recipe", recipe, "--out", run, *(word for setting in settings for word in ("--set", setting)))
-    outcome = here(*words)
+    outcome = run_cli(*words)
     assert "the loss became NaN or infinite at step " in outcome.sentence
     assert f" of the {stage} stage" in outcome.sentence
     assert f"--set {stage}.rate" in outcome.sentence
@@ -182,13 +182,15 @@ def test_a_loss_that_is_no_number_stops_the_run(
     assert all(bool(tensor.isfinite().all()) for name, tensor in tensors.items() if name.startswith("model/"))
     assert not (run / "model").exists()
     before = {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
-    assert here(*words).sentence == outcome.sentence
+    assert run_cli(*words).sentence == outcome.sentence
     assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == before
 
 
-def test_a_validation_loss_that_is_no_number_stops_the_run(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_loss_that_is_no_number_stops_the_run(
+    run_cli: RunCLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(PriorTask, "validate", lambda task: {"loss": float("nan")})
-    sentence = here(*SMOKE, "--out", tmp_path / "run").sentence
+    sentence = run_cli(*SMOKE, "--out", tmp_path / "run").sentence
     assert "the loss became NaN or infinite at step 7 of the prior stage" in sentence
     assert not (tmp_path / "run" / "model").exists()
 
@@ -205,22 +207,22 @@ def full_disk(limit_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("out", ["x.png", "x.npz", "x.gif", "folder"])
-def test_samples_on_a_full_disk(out: str, finished: Finished, here: Here, tmp_path: Path) -> None:
+def test_samples_on_a_full_disk(out: str, finished: Finished, run_cli: RunCLI, tmp_path: Path) -> None:
     run = finished("best")
     (tmp_path / "x.png").write_bytes(b"old")
     before = contents(tmp_path)
     with full_disk(64):
-        sentence = here("sample", run, "-n", 4, "--out", tmp_path / out).sentence
+        sentence = run_cli("sample", run, "-n", 4, "--out", tmp_path / out).sentence
     assert str(tmp_path / out) in sentence
     assert "cannot be written" in sentence
     assert contents(tmp_path) == before
 
 
-def test_reconstructions_on_a_full_disk(finished: Finished, here: Here, tmp_path: Path) -> None:
-    assert here("sample", finished("best"), "-n", 1, "--out", tmp_path / "x").status == 0
+def test_reconstructions_on_a_full_disk(finished: Finished, run_cli: RunCLI, tmp_path: Path) -> None:
+    assert run_cli("sample", finished("best"), "-n", 1, "--out", tmp_path / "x").status == 0
     before = contents(tmp_path)
     with full_disk(64):
-        outcome = here("reconstruct", finished("best"), tmp_path / "x" / "x-0000.png", "--out", tmp_path / "back")
+        outcome = run_cli("reconstruct", finished("best"), tmp_path / "x" / "x-0000.png", "--out", tmp_path / "back")
     assert "cannot be written" in outcome.sentence
     assert contents(tmp_path) == before
 
@@ -243,40 +245,40 @@ def test_training_on_a_full_disk_goes_on_when_there_is_room(
 
 
 def test_metrics_on_a_full_disk(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     with full_disk(64), pytest.raises(UserError, match=r"metrics\.jsonl cannot be written"):
         metrics.epoch("pretrain", 1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1)
 
 
-def test_stages_shared_with_another_run(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+def test_reuse_of_another_runs_stages(finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path) -> None:
     """What another run has done just so is taken over, and the model is the one that this run would have made itself."""
     other, run = finished("best"), tmp_path / "run"
-    outcome = here(*command_of("best", run), "--share", other)
+    outcome = run_cli(*command_of("best", run), "--reuse", other)
     assert outcome.status == 0
     assert {line.split()[0] for line in outcome.err.splitlines() if "left" in line} == {"prior"}
     assert (run / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
-    assert (run / "order.json").read_bytes() == (other / "order.json").read_bytes()
+    assert (run / "code_stats.json").read_bytes() == (other / "code_stats.json").read_bytes()
     epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
     assert epochs == [(stage, epoch) for stage in ("pretrain", "ordered", "prior") for epoch in range(1, 7)]
 
 
-def test_a_run_that_cannot_be_shared(finished: Finished, command_of: CommandOf, here: Here, tmp_path: Path) -> None:
+def test_run_that_cannot_be_reused(finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path) -> None:
     other, run = finished("best"), tmp_path / "run"
     begun = tmp_path / "begun"
     begun.mkdir()
     shutil.copy(other / "config.json", begun)
     for words, named in (
-        (["--set", "pretrain.rate=0.1", "--share", other], f"--share {other} was trained with pretrain.rate = 0.002, not 0.1"),
-        (["--seed", "3", "--share", other], f"--share {other} was trained with seed = 0, not 3"),
-        (["--share", tmp_path / "nowhere"], f"--share {tmp_path / 'nowhere'} is no run's folder"),
-        (["--share", begun], f"--share {begun} has not finished its first stage"),
+        (["--set", "pretrain.lr=0.1", "--reuse", other], f"--share {other} was trained with pretrain.rate = 0.002, not 0.1"),
+        (["--seed", "3", "--reuse", other], f"--share {other} was trained with seed = 0, not 3"),
+        (["--reuse", tmp_path / "nowhere"], f"--share {tmp_path / 'nowhere'} is no run's folder"),
+        (["--reuse", begun], f"--share {begun} has not finished its first stage"),
     ):
-        assert named in here(*command_of("best", run), *words).sentence
+        assert named in run_cli(*command_of("best", run), *words).sentence
         assert not run.exists()
 
 
-def test_a_gpu_that_is_not_there(here: Here, tmp_path: Path) -> None:
+def test_a_gpu_that_is_not_there(run_cli: RunCLI, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    assert "--device cuda needs an NVIDIA GPU" in here(*SMOKE, "--device", "cuda", "--out", tmp_path / "run").sentence
+    assert "--device cuda needs an NVIDIA GPU" in run_cli(*SMOKE, "--device", "cuda", "--out", tmp_path / "run").sentence
     assert not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ from anytime.core import storage
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.budget import Budget
-from anytime.sampling.quality_table import Length, QualityTable
+from anytime.sampling.quality_table import QualityRow, QualityTable
 from anytime.sampling.warmth import FILE as WARMTH
 from anytime.sampling.warmth import Warmth
 
@@ -91,8 +91,8 @@ def test_a_request_that_cannot_be_met_names_its_flag(
 def measured(tiny: AnytimeModel) -> AnytimeModel:
     """A model with a table: quality 0.5 is reached at the third of eight codes."""
     model = copy.deepcopy(tiny)
-    rows = tuple(Length(codes=k, fraction=k / 8, error=1 / min(k, 6)) for k in range(1, 9))
-    model.table = QualityTable(
+    rows = tuple(QualityRow(codes=k, fraction=k / 8, error=1 / min(k, 6)) for k in range(1, 9))
+    model.quality_table = QualityTable(
         model=model.hash, scale="full", rows=rows, data="none", examples=1, samples=1, batch=1,
         engine="eager", hardware="-", date="-",
     )  # fmt: skip
@@ -102,9 +102,9 @@ def measured(tiny: AnytimeModel) -> AnytimeModel:
 def test_quality_picks_the_codes(measured: AnytimeModel) -> None:
     assert [measured.code_count(quality=quality) for quality in (0.1, 0.5, 0.9, 1.0)] == [1, 3, 6, 8]
     full = measured.sample(2, seed=3)
-    draft = measured.sample(2, seed=3, quality=0.5)
-    assert torch.equal(draft.codes, full.codes[:, :3])
-    assert torch.equal(measured.refine(draft, quality=0.9).codes, full.codes[:, :6])
+    coarse = measured.sample(2, seed=3, quality=0.5)
+    assert torch.equal(coarse.codes, full.codes[:, :3])
+    assert torch.equal(measured.refine(coarse, quality=0.9).codes, full.codes[:, :6])
     assert [s.codes.shape[1] for s in measured.stream(2, quality=0.9, every=4)] == [4, 6]
 
 
@@ -126,22 +126,22 @@ def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel, 
         assert "--quality needs the model's table, which `anytime evaluate MODEL` makes" in refused(
             lambda c=call: list(c(2, quality=0.5))
         )  # type: ignore[misc]
-    draft = measured.sample(2, codes=4)
-    assert "the sample has 4 codes already" in refused(measured.refine, draft, quality=0.5)
+    coarse = measured.sample(2, codes=4)
+    assert "the sample has 4 codes already" in refused(measured.refine, coarse, quality=0.5)
     with torch.no_grad():
         measured.autoencoder.quantizer.codebook[0, 0] += 1
     assert "the quality table is of another model" in refused(measured.sample, 2, quality=0.5)
 
 
-def test_the_table_travels_with_the_model(measured: AnytimeModel, tiny: AnytimeModel, tmp_path: Path) -> None:
+def test_the_quality_table_is_saved_with_the_model(measured: AnytimeModel, tiny: AnytimeModel, tmp_path: Path) -> None:
     loaded = load(measured.save(tmp_path / "here"))
-    assert loaded.table == measured.table
+    assert loaded.quality_table == measured.quality_table
     assert load(loaded.save(tmp_path / "there")).code_count(quality=0.5) == 3
     copy.deepcopy(tiny).save(tmp_path / "there")
-    assert load(tmp_path / "there").table is None, "a table must not stay behind with another model"
+    assert load(tmp_path / "there").quality_table is None, "a table must not stay behind with another model"
 
 
-def test_a_folder_with_the_table_of_another_model(measured: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
+def test_a_directory_with_the_quality_table_of_another_model(measured: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
     measured.save(tmp_path / "here")
     other = copy.deepcopy(measured)
     with torch.no_grad():
@@ -164,11 +164,11 @@ def warmed(tiny: AnytimeModel) -> AnytimeModel:
 
 def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeModel, refused: Refused) -> None:
     assert warmed.warmth is not None
-    full, draft = warmed.sample(3, temperature="fitted"), warmed.sample(3, temperature="fitted", codes=2)
-    assert draft.settings.temperature == warmed.warmth.temperature
+    full, coarse = warmed.sample(3, temperature="fitted"), warmed.sample(3, temperature="fitted", codes=2)
+    assert coarse.settings.temperature == warmed.warmth.temperature
     warmed.warmth = None
-    assert torch.equal(warmed.refine(replace(draft, session=None)).codes, full.codes), "it goes on alike whatever comes"
-    short = replace(draft, session=None, settings=replace(draft.settings, temperature=(1.0, 1.0)))
+    assert torch.equal(warmed.refine(replace(coarse, session=None)).codes, full.codes), "it goes on alike whatever comes"
+    short = replace(coarse, session=None, settings=replace(coarse.settings, temperature=(1.0, 1.0)))
     assert "temperatures for 2 positions, not for 8" in refused(warmed.refine, short)
 
 
@@ -190,7 +190,7 @@ def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan")])
-def test_no_model_is_drawn_at_such_a_temperature(tiny: AnytimeModel, temperature: float) -> None:
+def test_impossible_temperatures_are_refused(tiny: AnytimeModel, temperature: float) -> None:
     with pytest.raises(UserError, match="model: temperature must be above 0 and at most 100"):
         replace(tiny.config, temperature=temperature)
 

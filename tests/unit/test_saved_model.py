@@ -42,7 +42,7 @@ def test_a_saved_model_loads(tiny: AnytimeModel, saved: Path) -> None:
     assert torch.equal(load(str(saved), device="cpu").sample(2).codes, tiny.sample(2).codes)
 
 
-def test_a_finished_run_loads_by_its_folder(tiny: AnytimeModel, tmp_path: Path) -> None:
+def test_a_finished_run_loads_by_its_directory(tiny: AnytimeModel, tmp_path: Path) -> None:
     copy.deepcopy(tiny).save(tmp_path / "run" / "model")
     storage.write_json(tmp_path / "run" / CONFIG, {"recipe": "paper"})
     (tmp_path / "run" / "checkpoints").mkdir()

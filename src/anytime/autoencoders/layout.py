@@ -22,15 +22,15 @@ def to_latents(features: Float[Tensor, "batch channel *place"], layout: Layout) 
 
 
 def to_features(
-    latents: Float[Tensor, "batch length dim"], layout: Layout, places: tuple[int, ...]
+    latents: Float[Tensor, "batch length dim"], layout: Layout, spatial_shape: tuple[int, ...]
 ) -> Float[Tensor, "batch channel *place"]:
     """The inverse of `to_latents`, for a map of the spatial shape `places`."""
     flat = latents if layout == "channel" else latents.transpose(1, 2)
-    features: Tensor = flat.unflatten(2, places)
+    features: Tensor = flat.unflatten(2, spatial_shape)
     return features
 
 
-def code_shape(channels: int, places: tuple[int, ...], layout: Layout) -> tuple[int, int]:
+def code_shape(channels: int, spatial_shape: tuple[int, ...], layout: Layout) -> tuple[int, int]:
     """(length, dim) of the sequence that a map of `channels` and `places` gives."""
-    area = math.prod(places)
+    area = math.prod(spatial_shape)
     return (channels, area) if layout == "channel" else (area, channels)

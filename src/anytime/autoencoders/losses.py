@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.autoencoders.quantizer import Quantized
-from anytime.autoencoders.truncation import kept, truncate
+from anytime.autoencoders.truncation import keep_mask, truncate
 from anytime.autoencoders.vqvae import VQVAE
 
 Reduction = Literal["sum", "mean"]
@@ -45,7 +45,7 @@ def vq_losses(
     keep: Int[Tensor, " batch"],
     reduction: Reduction = "sum",
     mask: Float[Tensor, "batch ..."] | None = None,
-    error: float = 1.0,
+    reconstruction_weight: float = 1.0,
 ) -> Losses:
     """The bracket of Eq. 6 at i = keep; with keep = length it is Eq. 5. Truncation masks all three terms alike.
 
@@ -55,9 +55,9 @@ def vq_losses(
     size = x[0].numel() if mask is None else mask.flatten(1).sum(1).clamp(min=1)
     reconstruction = squared_error(x, x_hat, mask) / size
     length, dim = quantized.latents.shape[1:]
-    quantization = (quantized.loss * kept(keep, length)).sum(1)
+    quantization = (quantized.loss * keep_mask(keep, length)).sum(1)
     quantization = quantization / (size if reduction == "sum" else keep * dim)
-    return Losses(error * reconstruction + quantization, reconstruction, quantization)
+    return Losses(reconstruction_weight * reconstruction + quantization, reconstruction, quantization)
 
 
 def exact_ordered_losses(model: VQVAE, x: Float[Tensor, "batch channel *place"], reduction: Reduction = "sum") -> Losses:

@@ -51,7 +51,7 @@ class Mixture:
 Truncation = Full | Uniform | Geometric | Mixture
 
 
-def parse(text: str) -> Truncation:
+def parse_truncation(text: str) -> Truncation:
     """A truncation law as the command line writes it: full, uniform, geometric:0.03, mixture:0.5."""
     name, colon, argument = text.partition(":")
     plain: dict[str, Truncation] = {"full": Full(), "uniform": Uniform()}
@@ -69,10 +69,10 @@ def parse(text: str) -> Truncation:
     raise UserError(f"--truncation {text!r} is no law; write full, uniform, geometric:0.03 or mixture:0.5")
 
 
-def probabilities(law: Truncation, length: int) -> Float[Tensor, " length"]:
+def probabilities(distribution: Truncation, length: int) -> Float[Tensor, " length"]:
     """Pr(keep = 1), …, Pr(keep = length), in float64."""
     steps = torch.arange(length, dtype=torch.float64)
-    match law:
+    match distribution:
         case Full():
             return (steps == length - 1).double()
         case Uniform():
@@ -83,17 +83,17 @@ def probabilities(law: Truncation, length: int) -> Float[Tensor, " length"]:
             return full * probabilities(Full(), length) + (1 - full) * probabilities(Uniform(), length)
 
 
-def draw_keep(law: Truncation, length: int, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+def sample_keep(distribution: Truncation, length: int, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
     """`keep` for each sample, by the inverse of the law's distribution function."""
-    edges = probabilities(law, length).cumsum(0)[:-1].to(uniforms.device)
+    edges = probabilities(distribution, length).cumsum(0)[:-1].to(uniforms.device)
     return torch.searchsorted(edges, uniforms.double(), right=True) + 1
 
 
-def kept(keep: Int[Tensor, " batch"], length: int) -> Bool[Tensor, "batch length"]:
+def keep_mask(keep: Int[Tensor, " batch"], length: int) -> Bool[Tensor, "batch length"]:
     """True where a code survives."""
     return torch.arange(length, device=keep.device) < keep[:, None]
 
 
 def truncate(latents: Float[Tensor, "batch length dim"], keep: Int[Tensor, " batch"]) -> Float[Tensor, "batch length dim"]:
     """Zero every code after the first `keep` (Section 3.1)."""
-    return latents * kept(keep, latents.shape[1])[..., None]
+    return latents * keep_mask(keep, latents.shape[1])[..., None]

@@ -41,7 +41,7 @@ class AutoencoderConfig:
     """Convolutions over height and width, or over time with WaveGAN's decoder; with residual blocks throughout or without."""
 
     def __post_init__(self) -> None:
-        if len(self.shape) != (2 if self.is_sound else 3):
+        if len(self.shape) != (2 if self.is_audio else 3):
             raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
@@ -51,9 +51,9 @@ class AutoencoderConfig:
             raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
         if self.network == "audio" and self.blocks:
             raise UserError("autoencoder: the audio network has no blocks; residual-audio has")
-        if self.is_sound and any(k < s for k, s in zip(self.kernels, self.strides, strict=True)):
+        if self.is_audio and any(k < s for k, s in zip(self.kernels, self.strides, strict=True)):
             raise UserError("autoencoder: the audio networks have no kernels narrower than their strides")
-        if (self.length, self.dim) != (expected := code_shape(self.channels, self.places, self.layout)):
+        if (self.length, self.dim) != (expected := code_shape(self.channels, self.spatial_shape, self.layout)):
             raise UserError(
                 f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
                 f"not length {self.length} × dim {self.dim}; change length, dim or the strides"
@@ -64,7 +64,7 @@ class AutoencoderConfig:
             )
 
     @property
-    def is_sound(self) -> bool:
+    def is_audio(self) -> bool:
         """Whether the data are waveforms rather than pictures."""
         return self.network in ("audio", "residual-audio")
 
@@ -74,17 +74,17 @@ class AutoencoderConfig:
         return self.length if self.layout == "channel" else self.dim
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def spatial_shape(self) -> tuple[int, ...]:
         """Height and width of the feature map; of sound, its length."""
-        size = conv_audio.map_size if self.is_sound else conv_image.map_size
+        size = conv_audio.map_size if self.is_audio else conv_image.map_size
         return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
     def decoded_size(self) -> tuple[int, ...]:
         """Height and width (or length) of what the decoder makes of the feature map."""
-        if self.is_sound:
-            return (self.places[0] * math.prod(self.strides),)
-        height, width = (conv_image.picture_size(s, self.kernels, self.strides) for s in self.places)
+        if self.is_audio:
+            return (self.spatial_shape[0] * math.prod(self.strides),)
+        height, width = (conv_image.image_size(s, self.kernels, self.strides) for s in self.spatial_shape)
         return height, width
 
 
@@ -102,7 +102,7 @@ class VQVAE(nn.Module):
         channels = [config.shape[0], *config.widths, config.channels]
         layers = channels, config.kernels, config.strides
         if config.network == "audio":
-            self.encoder, self.decoder = conv_audio.encoder(*layers), conv_audio.decoder(*layers, config.places[0])
+            self.encoder, self.decoder = conv_audio.encoder(*layers), conv_audio.decoder(*layers, config.spatial_shape[0])
         else:
             build = {"image": conv_image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
             self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
@@ -122,7 +122,7 @@ class VQVAE(nn.Module):
 
     def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel *place"]:
         """d(z)."""
-        x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.places))
+        x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.spatial_shape))
         return x.float()
 
     def forward(self, x: Float[Tensor, "batch channel *place"], keep: Int[Tensor, " batch"]) -> Reconstruction:

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.baselines.logistic_mixture import Mixture, draw_real, log_density, mixture_of, parameter_count
+from anytime.baselines.logistic_mixture import LogisticMixture, log_density, mixture_parameter_count, parse_mixture, sample_real
 from anytime.core.errors import UserError
 from anytime.core.random import uniform
-from anytime.priors.transformer import Block, Cache, TransformerConfig
+from anytime.priors.transformer import KVCache, TransformerBlock, TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +65,8 @@ class ContinuousTransformer(nn.Module):
         self.positions = nn.Embedding(config.length, config.width)
         self.embedding_norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config.block) for _ in range(config.layers))
-        self.head = nn.Linear(config.width, parameter_count(1, config.mixtures))
+        self.blocks = nn.ModuleList(TransformerBlock(config.block) for _ in range(config.layers))
+        self.head = nn.Linear(config.width, mixture_parameter_count(1, config.mixtures))
         self.register_buffer("shift", torch.zeros(config.length))
         self.register_buffer("scale", torch.ones(config.length))
         self.apply(self._initialise)
@@ -93,27 +93,27 @@ class ContinuousTransformer(nn.Module):
     def _standard(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
         return (values - self.shift[: values.shape[1]]) / self.scale[: values.shape[1]]
 
-    def _embedded(self, standard: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time width"]:
+    def _embed_values(self, standard: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time width"]:
         out: Tensor = self.embed(F.relu(standard[..., None] * self.slope + self.offset))
         return out
 
-    def _placed(self, h: Float[Tensor, "batch time width"], first: int) -> Float[Tensor, "batch time width"]:
-        placed: Tensor = self.dropout(self.embedding_norm(h + self.positions.weight[first : first + h.shape[1]]))
-        return placed
+    def _add_positions(self, h: Float[Tensor, "batch time width"], first: int) -> Float[Tensor, "batch time width"]:
+        embedded: Tensor = self.dropout(self.embedding_norm(h + self.positions.weight[first : first + h.shape[1]]))
+        return embedded
 
-    def forward(self, values: Float[Tensor, "batch prefix"]) -> Mixture:
+    def forward(self, values: Float[Tensor, "batch prefix"]) -> LogisticMixture:
         """The law of every standardised value given those before it; the first sees the start symbol only."""
         begin = self.start_symbol.expand(len(values), 1, -1)
-        h = self._placed(torch.cat([begin, self._embedded(self._standard(values)[:, :-1])], 1), 0)
+        h = self._add_positions(torch.cat([begin, self._embed_values(self._standard(values)[:, :-1])], 1), 0)
         for block in self.blocks:
-            assert isinstance(block, Block)
-            h = block.mixed(h, F.scaled_dot_product_attention(*block.heads_of(h), is_causal=True))
-        return self._law(h)
+            assert isinstance(block, TransformerBlock)
+            h = block.apply_attention(h, F.scaled_dot_product_attention(*block.qkv_heads(h), is_causal=True))
+        return self._mixture(h)
 
-    def _law(self, h: Float[Tensor, "*batch width"]) -> Mixture:
+    def _mixture(self, h: Float[Tensor, "*batch width"]) -> LogisticMixture:
         # Not in bfloat16: a level of a pixel is a hundredth of its spread, and eight bits would round where it lies.
         with torch.autocast(h.device.type, enabled=False):
-            return mixture_of(self.head(h.to(self.head.weight.dtype)), channels=1)
+            return parse_mixture(self.head(h.to(self.head.weight.dtype)), channels=1)
 
     def log_likelihood(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
         """log p(value_i | values_{<i}) as a density in the values' own unit, in nats."""
@@ -123,41 +123,43 @@ class ContinuousTransformer(nn.Module):
         """−log₂ p(values) / length. In units of one of 256 levels this is what a pixel costs in bits, or more."""
         return -self.log_likelihood(values).mean(1) / math.log(2)
 
-    def start(self, batch: int) -> Cache:
+    def start(self, batch: int) -> KVCache:
         """An empty cache for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.slope
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         position = torch.zeros(batch, dtype=torch.long, device=weight.device)
-        return Cache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
+        return KVCache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
 
-    def step(self, values: Float[Tensor, " batch"] | None, state: Cache) -> tuple[Mixture, Cache]:
+    def step(self, values: Float[Tensor, " batch"] | None, state: KVCache) -> tuple[LogisticMixture, KVCache]:
         """The law of the next standardised value, given the one just drawn (None before the first); rows keep step."""
-        if state.reach >= self.length:
+        if state.max_position >= self.length:
             raise ValueError(f"all {self.length} values are drawn; there is no further step")
-        place, reach = state.reach, state.reach + 1
+        index, max_position = state.max_position, state.max_position + 1
         if values is None:
             h = self.start_symbol.expand(len(state.position), 1, -1)
         else:
-            before = (values - self.shift[place - 1]) / self.scale[place - 1]
-            h = self._embedded(before[:, None])
-        h = self._placed(h, place)
+            before = (values - self.shift[index - 1]) / self.scale[index - 1]
+            h = self._embed_values(before[:, None])
+        h = self._add_positions(h, index)
         for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            query, key, value = block.heads_of(h)
-            keys, kept = state.keys[layer], state.values[layer]
-            keys[:, :, place], kept[:, :, place] = key[:, :, 0], value[:, :, 0]
-            h = block.mixed(h, F.scaled_dot_product_attention(query, keys[:, :, :reach], kept[:, :, :reach]))
-        return self._law(h[:, 0]), Cache(state.keys, state.values, state.position + 1, reach)
+            assert isinstance(block, TransformerBlock)
+            query, key, value = block.qkv_heads(h)
+            keys, cached_values = state.keys[layer], state.values[layer]
+            keys[:, :, index], cached_values[:, :, index] = key[:, :, 0], value[:, :, 0]
+            h = block.apply_attention(
+                h, F.scaled_dot_product_attention(query, keys[:, :, :max_position], cached_values[:, :, :max_position])
+            )
+        return self._mixture(h[:, 0]), KVCache(state.keys, state.values, state.position + 1, max_position)
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n length"]:
         """Draw value by value; a value depends on the seed, its row, its position and those before it."""
         state, device = self.start(n), self.slope.device
         rows = torch.arange(n, dtype=torch.int32, device=device)[:, None]
-        places = torch.arange(self.config.mixtures + 1, dtype=torch.int32, device=device)
-        drawn: list[Tensor] = []
+        counter = torch.arange(self.config.mixtures + 1, dtype=torch.int32, device=device)
+        samples: list[Tensor] = []
         for position in range(self.length):
-            law, state = self.step(drawn[-1] if drawn else None, state)
-            standard = draw_real(law, uniform(seed, rows, position, places))
-            drawn.append(self.shift[position] + self.scale[position] * standard)
-        return torch.stack(drawn, 1)
+            mixture, state = self.step(samples[-1] if samples else None, state)
+            standard = sample_real(mixture, uniform(seed, rows, position, counter))
+            samples.append(self.shift[position] + self.scale[position] * standard)
+        return torch.stack(samples, 1)

@@ -22,7 +22,7 @@ from anytime.core.config import from_dict, read_json, to_dict
 from anytime.core.errors import UserError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KIND = {"kind": "density"}  # tells its folder from that of a model with codes
+DENSITY_KIND = {"kind": "density"}  # tells its folder from that of a model with codes
 BATCH = 5000
 
 Space = Literal["pixels", "pca"]
@@ -76,16 +76,16 @@ class DensityModel(nn.Module):
             self.turn.copy_(pca.fit(flat, flat.shape[1]).components)
         squares = torch.zeros_like(self.centre, dtype=torch.float64)
         for part in flat.split(BATCH):
-            squares += self._turned(part.to(self.centre.device).float() + 0.5 - self.centre).double().square().sum(0)
+            squares += self._rotate(part.to(self.centre.device).float() + 0.5 - self.centre).double().square().sum(0)
         # Uniform noise adds 1/12 to the variance of every number, turned or not.
         self.prior.standardise(torch.zeros_like(self.centre), (squares / count + 1 / 12).sqrt().float())
 
-    def _turned(self, centred: Float[Tensor, "batch size"]) -> Float[Tensor, "batch size"]:
+    def _rotate(self, centred: Float[Tensor, "batch size"]) -> Float[Tensor, "batch size"]:
         return centred @ self.turn if self.config.space == "pca" else centred
 
     def to_values(self, y: Float[Tensor, "batch size"]) -> Float[Tensor, "batch size"]:
         """Dequantised pixels as the sequence that is modelled; of volume one, whichever the space."""
-        return self._turned(y - self.centre)
+        return self._rotate(y - self.centre)
 
     def to_pixels(self, values: Float[Tensor, "batch size"]) -> UInt8[Tensor, "batch channel height width"]:
         """The inverse of `to_values`, down to the byte."""
@@ -108,7 +108,7 @@ class DensityModel(nn.Module):
         """Write `config.json` and `model.safetensors` into a folder."""
         folder = Path(folder)
         storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        storage.write_json(folder / CONFIG, {**KIND, **to_dict(self.config)})
+        storage.write_json(folder / CONFIG, {**DENSITY_KIND, **to_dict(self.config)})
         return folder
 
 
@@ -118,7 +118,7 @@ def load_density(folder: str | Path, device: str | torch.device = "cpu") -> Dens
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"
     data = read_json(folder / CONFIG)
-    if data.pop("kind", None) != KIND["kind"]:
+    if data.pop("kind", None) != DENSITY_KIND["kind"]:
         raise UserError(f"{folder} holds no density model but one of another kind; name the folder of a density run")
     model = DensityModel(from_dict(DensityConfig, data, str(folder / CONFIG)))
     try:

@@ -17,16 +17,16 @@ from anytime.baselines.density import DensityConfig, DensityModel, Space, dequan
 from anytime.core import distributed, random
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.base import Scale, Settings, Shape
-from anytime.recipes.presets import picture_shape
-from anytime.training.stages import PRIOR, PriorStage, warmed_rate
-from anytime.training.tasks.autoencoder import Numbers, Task, adamw, global_rows, validation_batches
+from anytime.recipes.base import BaseRunConfig, Scale, Shape
+from anytime.recipes.presets import image_shape
+from anytime.training.stages import PRIOR, PriorStage, warmup_lr
+from anytime.training.tasks.autoencoder import Metrics, Task, adamw, global_rows, validation_batches
 
-RATE = 5e-4
+LR = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensityRunConfig(Settings):
+class DensityRunConfig(BaseRunConfig):
     """A run that trains a density; its `config.json`."""
 
     recipe: Literal["density"] = "density"
@@ -45,10 +45,8 @@ def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> Den
     At a quarter of the prior's rate: at 2e-3 the loss over hundreds of numbers leapt up in the warm-up and then lagged behind.
     """
     length = math.prod(shape)
-    model = DensityConfig(
-        name=name, shape=picture_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length)
-    )
-    config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, rate=RATE))
+    model = DensityConfig(name=name, shape=image_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length))
+    config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, lr=LR))
     if scale == "short":  # an epoch of them is over ten times as long as one of codes
         return replace(config, prior=replace(config.prior, epochs=10))
     if scale == "smoke":
@@ -80,20 +78,20 @@ class DensityTask:
 
     name = "prior"
     loss_names = ("loss",)
-    others, keeps_last = None, False
+    auxiliary, keeps_last = None, False
 
     def __init__(self, stage: PriorStage, model: DensityModel, train: Tensor, validation: Tensor, seed: int) -> None:
         self.stage, self.module, self.seed = stage, model, seed
         self.objective = DensityObjective(model.prior)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.ranks())
+        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size())
         self.validation, self.device = validation, model.centre.device
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
-        return adamw(self.module, self.stage, self.rate(0))
+        return adamw(self.module, self.stage, self.lr(0))
 
-    def rate(self, step: int) -> float:
-        return warmed_rate(self.stage, step, self.epochs * self.steps_per_epoch)
+    def lr(self, step: int) -> float:
+        return warmup_lr(self.stage, step, self.epochs * self.steps_per_epoch)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step).to(self.device)
@@ -112,19 +110,19 @@ class DensityTask:
         return
 
     @torch.no_grad()
-    def validate(self) -> Numbers:
+    def validate(self) -> Metrics:
         """Held-out bits per dimension, with fixed noise."""
         total = torch.zeros(1, dtype=torch.float64, device=self.device)
         for rows in validation_batches(len(self.validation)):
             x = self.validation[rows].to(self.device)
-            numbers = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
+            row_ids = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
             with torch.autocast(self.device.type, enabled=False):  # the turn to principal components must not be rounded
-                values = self._values(x, "validation", 0, numbers)
+                values = self._values(x, "validation", 0, row_ids)
             total += self.objective(values).double() * len(x)
-        return {"loss": float(distributed.total(total)) / len(self.validation)}
+        return {"loss": float(distributed.all_reduce_sum(total)) / len(self.validation)}
 
 
-class DensityPlan:
+class DensityRunSpec:
     stages: tuple[str, ...] = ("prior",)
 
     def __init__(
@@ -134,7 +132,7 @@ class DensityPlan:
         self.model = DensityModel(config.model).to(device)
         self.model.fit_space(train)
 
-    def kept(self, stage: str) -> nn.Module:
+    def stage_module(self, stage: str) -> nn.Module:
         return self.model
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
@@ -143,17 +141,17 @@ class DensityPlan:
     def finished(self) -> DensityModel:
         return self.model.eval()
 
-    def examined(self, stage: str) -> None:
+    def diagnostics(self, stage: str) -> None:
         return
 
-    def picture(self, path: Path, stage: str) -> None:
+    def save_grid(self, path: Path, stage: str) -> None:
         """Sixteen samples, below as many examples."""
         self.model.eval()
         samples = to_float(self.model.sample(16, seed=0)).cpu()
         write_png(path, labelled_rows([("data", to_float(self.validation[:16]).cpu()), ("samples", samples)]))
 
-    def save(self, folder: Path) -> None:
-        self.model.save(folder)
+    def save(self, directory: Path) -> None:
+        self.model.save(directory)
 
-    def load(self, folder: Path) -> DensityModel:
-        return load_density(folder, self.device)
+    def load(self, directory: Path) -> DensityModel:
+        return load_density(directory, self.device)

@@ -14,48 +14,50 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-TOP = 255
-HALF = 1 / TOP  # half the distance between two levels
-LEAST_LOG_SCALE = -7.0  # a narrower law lies within one level
+MAX_LEVEL = 255
+HALF_LEVEL = 1 / MAX_LEVEL  # half the distance between two levels
+MIN_LOG_SCALE = -7.0  # a narrower law lies within one level
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class LogisticMixture:
     weights: Tensor  # [..., mixtures], logits
     means: Tensor  # [..., channels, mixtures]
     log_scales: Tensor  # [..., channels, mixtures]
-    follow: Tensor  # [..., channels (channels - 1) / 2, mixtures], how a channel's mean moves with each of those before it
+    channel_coeffs: (
+        Tensor  # [..., channels (channels - 1) / 2, mixtures], how a channel's mean moves with each of those before it
+    )
 
 
-def parameter_count(channels: int, mixtures: int) -> int:
+def mixture_parameter_count(channels: int, mixtures: int) -> int:
     """Numbers per pixel: 100 for three channels and ten mixtures."""
     return mixtures * (1 + 2 * channels + channels * (channels - 1) // 2)
 
 
-def mixture_of(parameters: Float[Tensor, "*batch parameters"], channels: int) -> Mixture:
+def parse_mixture(parameters: Float[Tensor, "*batch parameters"], channels: int) -> LogisticMixture:
     """A network's output as the mixture that it stands for."""
     pairs = channels * (channels - 1) // 2
     rows = parameters.unflatten(-1, (1 + 2 * channels + pairs, -1))
-    weights, means, log_scales, follow = rows.split([1, channels, channels, pairs], dim=-2)
-    return Mixture(weights[..., 0, :], means, log_scales.clamp_min(LEAST_LOG_SCALE), torch.tanh(follow))
+    weights, means, log_scales, channel_coeffs = rows.split([1, channels, channels, pairs], dim=-2)
+    return LogisticMixture(weights[..., 0, :], means, log_scales.clamp_min(MIN_LOG_SCALE), torch.tanh(channel_coeffs))
 
 
-def log_likelihood(mixture: Mixture, x: Float[Tensor, "*batch channel"]) -> Float[Tensor, "*batch"]:
+def log_likelihood(mixture: LogisticMixture, x: Float[Tensor, "*batch channel"]) -> Float[Tensor, "*batch"]:
     """log p(x) of a pixel whose channels are on the grid."""
     total = mixture.weights.log_softmax(-1)
     for channel, value in enumerate(x.unbind(-1)):
-        mean, log_scale = _given(mixture, x[..., :channel, None], channel), mixture.log_scales[..., channel, :]
-        value, narrow = value[..., None], torch.exp(-log_scale)
-        upper, lower = (value + HALF - mean) * narrow, (value - HALF - mean) * narrow
+        mean, log_scale = _conditional_means(mixture, x[..., :channel, None], channel), mixture.log_scales[..., channel, :]
+        value, inverse_scale = value[..., None], torch.exp(-log_scale)
+        upper, lower = (value + HALF_LEVEL - mean) * inverse_scale, (value - HALF_LEVEL - mean) * inverse_scale
         # σ(u) − σ(l) = σ(u) σ(−l) (1 − exp(l − u)), which loses no digits in the tails.
-        below = torch.where(value > 1 - HALF, 0.0, F.logsigmoid(upper))
-        above = torch.where(value < HALF - 1, 0.0, F.logsigmoid(-lower))
-        inside = torch.where(value.abs() > 1 - HALF, 0.0, torch.log(-torch.expm1(-2 * HALF * narrow)))
+        below = torch.where(value > 1 - HALF_LEVEL, 0.0, F.logsigmoid(upper))
+        above = torch.where(value < HALF_LEVEL - 1, 0.0, F.logsigmoid(-lower))
+        inside = torch.where(value.abs() > 1 - HALF_LEVEL, 0.0, torch.log(-torch.expm1(-2 * HALF_LEVEL * inverse_scale)))
         total = total + below + above + inside
     return torch.logsumexp(total, -1)
 
 
-def log_density(mixture: Mixture, value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+def log_density(mixture: LogisticMixture, value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """log p(value) of one real number under the mixture itself, without a grid; for one channel."""
     mean, log_scale = mixture.means[..., 0, :], mixture.log_scales[..., 0, :]
     s = (value[..., None] - mean) * torch.exp(-log_scale)
@@ -64,31 +66,38 @@ def log_density(mixture: Mixture, value: Float[Tensor, "*batch"]) -> Float[Tenso
     return torch.logsumexp(mixture.weights.log_softmax(-1) + each, -1)
 
 
-def draw_real(mixture: Mixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch"]:
+def sample_real(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch"]:
     """A real number of one channel, from one uniform number per mixture, to choose one of them, and one more."""
     chosen = (mixture.weights - torch.log(-torch.log(uniforms[..., :-1]))).argmax(-1, keepdim=True)[..., None]
-    mean, log_scale = (_picked(part, chosen)[..., 0, 0] for part in (mixture.means, mixture.log_scales))
+    mean, log_scale = (_select_component(part, chosen)[..., 0, 0] for part in (mixture.means, mixture.log_scales))
     return mean + torch.exp(log_scale) * torch.logit(uniforms[..., -1])
 
 
-def draw(mixture: Mixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch channel"]:
+def sample_pixel(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch channel"]:
     """A pixel, from one uniform number per mixture, to choose one of them, and one per channel."""
     choice, noise = uniforms.split([mixture.weights.shape[-1], uniforms.shape[-1] - mixture.weights.shape[-1]], dim=-1)
     chosen = (mixture.weights - torch.log(-torch.log(choice))).argmax(-1, keepdim=True)[..., None]
-    one = Mixture(mixture.weights, *(_picked(part, chosen) for part in (mixture.means, mixture.log_scales, mixture.follow)))
+    component = LogisticMixture(
+        mixture.weights,
+        *(_select_component(part, chosen) for part in (mixture.means, mixture.log_scales, mixture.channel_coeffs)),
+    )
     x = mixture.means.new_empty(*noise.shape[:-1], 0)
     for channel, u in enumerate(noise.unbind(-1)):
-        value = _given(one, x[..., None], channel)[..., 0] + torch.exp(one.log_scales[..., channel, 0]) * torch.logit(u)
-        level = ((value + 1) / 2 * TOP).round().clamp(0, TOP)
-        x = torch.cat([x, (level / TOP * 2 - 1)[..., None]], -1)
+        value = _conditional_means(component, x[..., None], channel)[..., 0] + torch.exp(
+            component.log_scales[..., channel, 0]
+        ) * torch.logit(u)
+        level = ((value + 1) / 2 * MAX_LEVEL).round().clamp(0, MAX_LEVEL)
+        x = torch.cat([x, (level / MAX_LEVEL * 2 - 1)[..., None]], -1)
     return x
 
 
-def _given(mixture: Mixture, before: Float[Tensor, "*batch before 1"], channel: int) -> Float[Tensor, "*batch mixtures"]:
+def _conditional_means(
+    mixture: LogisticMixture, before: Float[Tensor, "*batch before 1"], channel: int
+) -> Float[Tensor, "*batch mixtures"]:
     """Means of a channel, given the values of those before it."""
     first = channel * (channel - 1) // 2
-    return mixture.means[..., channel, :] + (mixture.follow[..., first : first + channel, :] * before).sum(-2)
+    return mixture.means[..., channel, :] + (mixture.channel_coeffs[..., first : first + channel, :] * before).sum(-2)
 
 
-def _picked(part: Float[Tensor, "*batch some mixtures"], chosen: Tensor) -> Float[Tensor, "*batch some 1"]:
+def _select_component(part: Float[Tensor, "*batch some mixtures"], chosen: Tensor) -> Float[Tensor, "*batch some 1"]:
     return part.gather(-1, chosen.expand(*part.shape[:-1], 1))

@@ -18,19 +18,19 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.baselines.logistic_mixture import draw, mixture_of, parameter_count
+from anytime.baselines.logistic_mixture import mixture_parameter_count, parse_mixture, sample_pixel
 from anytime.core import random
 from anytime.core.errors import UserError
-from anytime.priors.pixelcnn import at_one_place
+from anytime.priors.pixelcnn import conv_at_position
 
-Maps = dict[nn.Module, Tensor]
+InputCache = dict[nn.Module, Tensor]
 """What each layer has been given so far."""
-Guides = dict[tuple[int, int], Tensor]
+RowFeatures = dict[tuple[int, int], Tensor]
 """What the stream of rows says to the stream of places, by depth and block."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PixelSpaceConfig:
+class PixelCNNPlusPlusConfig:
     """Shape of the network; the defaults are the published ones."""
 
     shape: tuple[int, int, int]
@@ -51,12 +51,12 @@ class PixelSpaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Region:
     """What sampling computes at once: a whole row, or one place of it."""
 
     row: int
     column: int | None
-    maps: Maps
+    input_cache: InputCache
 
     @property
     def even(self) -> bool:
@@ -64,28 +64,28 @@ class Part:
         return self.row % 2 == 0 and (self.column is None or self.column % 2 == 0)
 
     @property
-    def halved(self) -> Part:
+    def downsampled(self) -> Region:
         return replace(self, row=self.row // 2, column=None if self.column is None else self.column // 2)
 
-    def window(self, layer: Causal, x: Tensor) -> Tensor:
+    def window(self, layer: CausalConv2d, x: Tensor) -> Tensor:
         """Take x in as this part of the layer's input; returns what its kernel then sees."""
         left, right, top, _ = layer.margin
         height, width = layer.size
-        if layer not in self.maps:
-            self.maps[layer] = x.new_zeros(*x.shape[:2], top + height, left + width + right)
-        seen = self.maps[layer][:, :, self.row : self.row + top + 1]
+        if layer not in self.input_cache:
+            self.input_cache[layer] = x.new_zeros(*x.shape[:2], top + height, left + width + right)
+        seen = self.input_cache[layer][:, :, self.row : self.row + top + 1]
         if self.column is None:
             seen[:, :, top, left : left + width] = x[:, :, 0]
             return seen
         seen[:, :, top, left + self.column] = x[:, :, 0, 0]
         return seen[:, :, :, self.column : self.column + left + 1]
 
-    def cut(self, row: Tensor) -> Tensor:
+    def crop(self, row: Tensor) -> Tensor:
         """This part of a row."""
         return row if self.column is None else row[..., self.column : self.column + 1]
 
 
-class Causal(nn.Conv2d):
+class CausalConv2d(nn.Conv2d):
     """A convolution that sees its own place, what is to the left of it and the rows above: those on both sides, if `wide`."""
 
     def __init__(
@@ -96,17 +96,17 @@ class Causal(nn.Conv2d):
         self.margin = (columns // 2, columns // 2, rows - 1, 0) if wide else (columns - 1, 0, rows - 1, 0)
         self.size = size  # height and width of its input
 
-    def forward(self, x: Tensor, part: Part | None = None) -> Tensor:
-        if part is None:
+    def forward(self, x: Tensor, region: Region | None = None) -> Tensor:
+        if region is None:
             return super().forward(F.pad(x, self.margin))
-        return self.seen(x if self.kernel_size == (1, 1) else part.window(self, x), part)
+        return self.seen(x if self.kernel_size == (1, 1) else region.window(self, x), region)
 
-    def seen(self, window: Tensor, part: Part) -> Tensor:
+    def seen(self, window: Tensor, region: Region) -> Tensor:
         """The output that belongs to a window."""
-        return super().forward(window) if part.column is None else at_one_place(self, window)[:, :, None, None]
+        return super().forward(window) if region.column is None else conv_at_position(self, window)[:, :, None, None]
 
 
-class Doubling(nn.ConvTranspose2d):
+class Upsample(nn.ConvTranspose2d):
     """From a map of half the size. Each of its places becomes four; a wide kernel also fills in between neighbours."""
 
     def __init__(self, width: int, size: tuple[int, int], *, wide: bool) -> None:
@@ -114,42 +114,42 @@ class Doubling(nn.ConvTranspose2d):
         super().__init__(width, width, (2, 3 if wide else 2), 2, padding=edge, output_padding=edge)
         self.size = size  # height and width of its input
 
-    def part(self, part: Part) -> Tensor:
+    def region(self, region: Region) -> Tensor:
         """Its output at a part of the larger map, from what `keep` was given."""
-        half, weight = part.halved, self.weight[:, :, part.row % 2]
-        row = part.maps[self][:, :, half.row]
-        if part.column is None:  # a whole row: the stream of rows, whose kernel is wide
+        half, weight = region.downsampled, self.weight[:, :, region.row % 2]
+        row = region.input_cache[self][:, :, half.row]
+        if region.column is None:  # a whole row: the stream of rows, whose kernel is wide
             return F.conv_transpose1d(row, weight, self.bias, stride=2, padding=1, output_padding=1)[:, :, None]
         assert half.column is not None
-        return F.linear(row[..., half.column], weight[..., part.column % 2].T, self.bias)[:, :, None, None]
+        return F.linear(row[..., half.column], weight[..., region.column % 2].T, self.bias)[:, :, None, None]
 
-    def keep(self, x: Tensor, part: Part) -> None:
+    def keep(self, x: Tensor, region: Region) -> None:
         """Take x in as this part of its input."""
-        if self not in part.maps:
-            part.maps[self] = x.new_zeros(*x.shape[:2], *self.size)
-        part.cut(part.maps[self][:, :, part.row])[:] = x[:, :, 0]
+        if self not in region.input_cache:
+            region.input_cache[self] = x.new_zeros(*x.shape[:2], *self.size)
+        region.crop(region.input_cache[self][:, :, region.row])[:] = x[:, :, 0]
 
 
-def both_signs(x: Tensor) -> Tensor:
+def concat_elu(x: Tensor) -> Tensor:
     """elu of x and of −x, side by side."""
     return F.elu(torch.cat([x, -x], 1))
 
 
-class Block(nn.Module):
+class GatedResidualBlock(nn.Module):
     """x + a · σ(b), where a and b come from x by two convolutions, and from `more` by a linear map in between."""
 
-    def __init__(self, width: int, more: int, size: tuple[int, int], *, wide: bool) -> None:
+    def __init__(self, width: int, skip_input: int, size: tuple[int, int], *, wide: bool) -> None:
         super().__init__()
         kernel = (2, 3) if wide else (2, 2)
-        self.first = Causal(2 * width, width, kernel, size, wide=wide)
-        self.more = Causal(2 * more, width, (1, 1), size, wide=wide) if more else None
-        self.second = Causal(2 * width, 2 * width, kernel, size, wide=wide)
+        self.first = CausalConv2d(2 * width, width, kernel, size, wide=wide)
+        self.skip_input = CausalConv2d(2 * skip_input, width, (1, 1), size, wide=wide) if skip_input else None
+        self.second = CausalConv2d(2 * width, 2 * width, kernel, size, wide=wide)
 
-    def forward(self, x: Tensor, more: Tensor | None, part: Part | None) -> Tensor:
-        h = self.first(both_signs(x), part)
-        if self.more is not None and more is not None:
-            h = h + self.more(both_signs(more), part)
-        a, b = self.second(both_signs(h), part).chunk(2, 1)
+    def forward(self, x: Tensor, skip_input: Tensor | None, region: Region | None) -> Tensor:
+        h = self.first(concat_elu(x), region)
+        if self.skip_input is not None and skip_input is not None:
+            h = h + self.skip_input(concat_elu(skip_input), region)
+        a, b = self.second(concat_elu(h), region).chunk(2, 1)
         out: Tensor = x + a * torch.sigmoid(b)
         return out
 
@@ -157,94 +157,96 @@ class Block(nn.Module):
 class Stage(nn.Module):
     """One stream at one size of the map: blocks on the way in, the smaller sizes, and blocks on the way out, which see both."""
 
-    def __init__(self, config: PixelSpaceConfig, depth: int, *, rows: bool) -> None:
+    def __init__(self, config: PixelCNNPlusPlusConfig, depth: int, *, rows: bool) -> None:
         super().__init__()
         self.depth, self.rows, width = depth, rows, config.width
         size = config.shape[1] >> depth, config.shape[2] >> depth
         innermost = depth == config.stages - 1
-        heard = 0 if rows else width  # the stream of places hears the stream of rows
-        self.way_in = nn.ModuleList(Block(width, heard, size, wide=rows) for _ in range(config.blocks))
+        row_width = 0 if rows else width  # the stream of places hears the stream of rows
+        self.down_blocks = nn.ModuleList(GatedResidualBlock(width, row_width, size, wide=rows) for _ in range(config.blocks))
         count = config.blocks if innermost else config.blocks + 1
-        self.way_out = nn.ModuleList(Block(width, heard + width, size, wide=rows) for _ in range(count))
-        self.inside: Stage | None = None
+        self.up_blocks = nn.ModuleList(GatedResidualBlock(width, row_width + width, size, wide=rows) for _ in range(count))
+        self.inner_stage: Stage | None = None
         if not innermost:
-            self.halving = Causal(width, width, (2, 3) if rows else (2, 2), size, wide=rows, stride=2)
-            self.inside = Stage(config, depth + 1, rows=rows)
-            self.doubling = Doubling(width, (size[0] // 2, size[1] // 2), wide=rows)
+            self.downsample = CausalConv2d(width, width, (2, 3) if rows else (2, 2), size, wide=rows, stride=2)
+            self.inner_stage = Stage(config, depth + 1, rows=rows)
+            self.upsample = Upsample(width, (size[0] // 2, size[1] // 2), wide=rows)
 
-    def forward(self, h: Tensor, guides: Guides, part: Part | None = None) -> Tensor:
+    def forward(self, h: Tensor, row_features: RowFeatures, region: Region | None = None) -> Tensor:
         """The stream of rows writes the guides, the stream of places reads them."""
         skips = [h]
-        for index, block in enumerate(self.way_in):
-            h = block(h, None if self.rows else self._heard(guides, index, part), part)
+        for index, block in enumerate(self.down_blocks):
+            h = block(h, None if self.rows else self._row_features(row_features, index, region), region)
             if self.rows:
-                guides[self.depth, index] = h
+                row_features[self.depth, index] = h
             skips.append(h)
-        h = skips.pop() if self.inside is None else self._inner(h, guides, part)
-        for index, block in enumerate(self.way_out, start=len(self.way_in)):
+        h = skips.pop() if self.inner_stage is None else self._inner(h, row_features, region)
+        for index, block in enumerate(self.up_blocks, start=len(self.down_blocks)):
             skip = skips.pop()
-            h = block(h, skip if self.rows else torch.cat([self._heard(guides, index, part), skip], 1), part)
+            h = block(h, skip if self.rows else torch.cat([self._row_features(row_features, index, region), skip], 1), region)
             if self.rows:
-                guides[self.depth, index] = h
+                row_features[self.depth, index] = h
         return h
 
-    def _heard(self, guides: Guides, index: int, part: Part | None) -> Tensor:
-        guide = guides[self.depth, index]
-        return guide if part is None else part.cut(guide)
+    def _row_features(self, row_features: RowFeatures, index: int, region: Region | None) -> Tensor:
+        features = row_features[self.depth, index]
+        return features if region is None else region.crop(features)
 
-    def _inner(self, h: Tensor, guides: Guides, part: Part | None) -> Tensor:
-        assert self.inside is not None
-        if part is None:
-            doubled: Tensor = self.doubling(self.inside(self.halving(h), guides))
-            return doubled
-        window = part.window(self.halving, h)
-        if part.even:  # between two places of the smaller map its last one still counts
-            self.doubling.keep(self.inside(self.halving.seen(window, part), guides, part.halved), part.halved)
-        return self.doubling.part(part)
+    def _inner(self, h: Tensor, row_features: RowFeatures, region: Region | None) -> Tensor:
+        assert self.inner_stage is not None
+        if region is None:
+            upsampled: Tensor = self.upsample(self.inner_stage(self.downsample(h), row_features))
+            return upsampled
+        window = region.window(self.downsample, h)
+        if region.even:  # between two places of the smaller map its last one still counts
+            self.upsample.keep(
+                self.inner_stage(self.downsample.seen(window, region), row_features, region.downsampled), region.downsampled
+            )
+        return self.upsample.region(region)
 
 
-class PixelSpace(nn.Module):
-    def __init__(self, config: PixelSpaceConfig) -> None:
+class PixelCNNPlusPlus(nn.Module):
+    def __init__(self, config: PixelCNNPlusPlusConfig) -> None:
         super().__init__()
         self.config = config
         channels, size = config.shape[0], config.shape[1:]
-        self.above = Causal(channels + 1, config.width, (2, 3), size, wide=True)
-        self.upper = Causal(channels + 1, config.width, (1, 3), size, wide=True)
-        self.left = Causal(channels + 1, config.width, (2, 1), size, wide=False)
+        self.above = CausalConv2d(channels + 1, config.width, (2, 3), size, wide=True)
+        self.upper = CausalConv2d(channels + 1, config.width, (1, 3), size, wide=True)
+        self.left = CausalConv2d(channels + 1, config.width, (2, 1), size, wide=False)
         self.rows = Stage(config, 0, rows=True)
-        self.places = Stage(config, 0, rows=False)
-        self.head = Causal(config.width, parameter_count(channels, config.mixtures), (1, 1), size, wide=False)
+        self.pixel_stream = Stage(config, 0, rows=False)
+        self.head = CausalConv2d(config.width, mixture_parameter_count(channels, config.mixtures), (1, 1), size, wide=False)
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch parameters height width"]:
         """The mixture of every pixel given those before it in reading order; x in [0, 1]."""
         # A channel of ones tells the picture from the margin, which is zero.
-        given = torch.cat([2 * x - 1, torch.ones_like(x[:, :1])], 1)
-        down, right = F.pad(given, (0, 0, 1, -1)), F.pad(given, (1, -1, 0, 0))
-        guides: Guides = {}
-        self.rows(self.above(down), guides)
-        parameters: Tensor = self.head(F.elu(self.places(self.upper(down) + self.left(right), guides)))
+        padded = torch.cat([2 * x - 1, torch.ones_like(x[:, :1])], 1)
+        down, right = F.pad(padded, (0, 0, 1, -1)), F.pad(padded, (1, -1, 0, 0))
+        row_features: RowFeatures = {}
+        self.rows(self.above(down), row_features)
+        parameters: Tensor = self.head(F.elu(self.pixel_stream(self.upper(down) + self.left(right), row_features)))
         return parameters
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n channel height width"]:
         """Pictures in [0, 1], drawn pixel by pixel."""
         channels, height, width = self.config.shape
-        given = self.head.weight.new_zeros(n, channels + 1, 1 + height, 1 + width)
-        device = given.device
-        maps: Maps = {}
-        guides: Guides = {}
+        padded = self.head.weight.new_zeros(n, channels + 1, 1 + height, 1 + width)
+        device = padded.device
+        input_cache: InputCache = {}
+        row_features: RowFeatures = {}
         number, counter = torch.arange(n, device=device), torch.arange(self.config.mixtures + channels, device=device)
         for row in range(height):
-            part, down = Part(row, None, maps), given[:, :, row : row + 1, 1:]
-            self.rows(self.above(down, part), guides, part)
-            upper = self.upper(down, part)
+            region, down = Region(row, None, input_cache), padded[:, :, row : row + 1, 1:]
+            self.rows(self.above(down, region), row_features, region)
+            upper = self.upper(down, region)
             pixels = row * width + torch.arange(width, device=device)
             uniforms = random.uniform(seed, number[:, None, None], pixels[:, None], counter)
             for column in range(width):
-                part = Part(row, column, maps)
-                left = self.left(given[:, :, row + 1 : row + 2, column : column + 1], part)
-                h = self.places(part.cut(upper) + left, guides, part)
-                mixture = mixture_of(self.head(F.elu(h), part)[:, :, 0, 0].float(), channels)
-                given[:, :channels, row + 1, column + 1] = draw(mixture, uniforms[:, column]).to(given.dtype)
-                given[:, channels, row + 1, column + 1] = 1
-        return (given[:, :channels, 1:, 1:] + 1) / 2
+                region = Region(row, column, input_cache)
+                left = self.left(padded[:, :, row + 1 : row + 2, column : column + 1], region)
+                h = self.pixel_stream(region.crop(upper) + left, row_features, region)
+                mixture = parse_mixture(self.head(F.elu(h), region)[:, :, 0, 0].float(), channels)
+                padded[:, :channels, row + 1, column + 1] = sample_pixel(mixture, uniforms[:, column]).to(padded.dtype)
+                padded[:, channels, row + 1, column + 1] = 1
+        return (padded[:, :channels, 1:, 1:] + 1) / 2

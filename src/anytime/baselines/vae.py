@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from anytime.autoencoders.layout import to_features, to_latents
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.networks import conv_image
-from anytime.autoencoders.truncation import kept, truncate
+from anytime.autoencoders.truncation import keep_mask, truncate
 from anytime.core import storage
 from anytime.core.config import from_dict, read_json, to_dict
 from anytime.core.errors import UserError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KIND = {"kind": "vae"}  # tells its folder from that of a model with codes
+VAE_KIND = {"kind": "vae"}  # tells its folder from that of a model with codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class VAEConfig:
             raise UserError(f"vae: these strides turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them")
 
     @property
-    def places(self) -> tuple[int, int]:
+    def spatial_shape(self) -> tuple[int, int]:
         """Height and width of the feature map."""
         height, width = (conv_image.map_size(size, self.kernels, self.strides) for size in self.shape[1:])
         return height, width
@@ -62,13 +62,13 @@ class VAEConfig:
     @property
     def decoded_size(self) -> tuple[int, int]:
         """Height and width of what the decoder makes of the feature map."""
-        height, width = (conv_image.picture_size(size, self.kernels, self.strides) for size in self.places)
+        height, width = (conv_image.image_size(size, self.kernels, self.strides) for size in self.spatial_shape)
         return height, width
 
     @property
     def dim(self) -> int:
         """Dimensions of one group: the feature map's area."""
-        return math.prod(self.places)
+        return math.prod(self.spatial_shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class Posterior:
     mean: Tensor  # [batch, length, dim]
     log_variance: Tensor  # [batch, length, dim]
 
-    def draw(self, noise: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
+    def rsample(self, noise: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
         """z = mean + σ · noise, with unit normal noise."""
         return self.mean + torch.exp(0.5 * self.log_variance) * noise
 
-    def divergence(self) -> Float[Tensor, "batch length"]:
+    def kl(self) -> Float[Tensor, "batch length"]:
         """KL(q(z_i | x) ‖ N(0, 1)) of each group, in nats, unreduced so that truncation can mask it."""
         return 0.5 * (self.mean.square() + self.log_variance.exp() - self.log_variance - 1).sum(-1)
 
@@ -93,7 +93,7 @@ class VAELosses:
 
     total: Tensor  # the negative evidence bound of the prefix
     reconstruction: Tensor  # −log p(x | z_{<=keep})
-    divergence: Tensor  # KL of the first `keep` groups
+    kl: Tensor  # KL of the first `keep` groups
     error: Tensor  # mean squared error per value of x
 
 
@@ -124,7 +124,7 @@ class VAE(nn.Module):
 
     def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel height width"]:
         """The mean of p(x | z)."""
-        x: Tensor = self.decoder(to_features(latents, "channel", self.config.places))
+        x: Tensor = self.decoder(to_features(latents, "channel", self.config.spatial_shape))
         return x.float()
 
     @torch.no_grad()
@@ -141,16 +141,16 @@ class VAE(nn.Module):
     ) -> VAELosses:
         """The bracket of Appendix C.1's objective at i = keep: −log p(x | z_{<=i}) + KL over the first i groups."""
         posterior, size, variance = self.posterior(x), x[0].numel(), self.config.variance
-        error = squared_error(x, self.decode_latents(truncate(posterior.draw(noise), keep))) / size
+        error = squared_error(x, self.decode_latents(truncate(posterior.rsample(noise), keep))) / size
         reconstruction = 0.5 * (error / variance + math.log(2 * math.pi * variance))
-        divergence = (posterior.divergence() * kept(keep, self.length)).sum(1) / size
-        return VAELosses(reconstruction + divergence, reconstruction, divergence, error)
+        kl = (posterior.kl() * keep_mask(keep, self.length)).sum(1) / size
+        return VAELosses(reconstruction + kl, reconstruction, kl, error)
 
     def save(self, folder: str | Path) -> Path:
         """Write `config.json` and `model.safetensors` into a folder."""
         folder = Path(folder)
         storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        storage.write_json(folder / CONFIG, {**KIND, **to_dict(self.config)})
+        storage.write_json(folder / CONFIG, {**VAE_KIND, **to_dict(self.config)})
         return folder
 
 
@@ -162,7 +162,7 @@ def load_vae(folder: str | Path, device: str | torch.device = "cpu") -> VAE:
     if not (folder / WEIGHTS).is_file():
         raise UserError(f"{folder} is no VAE: it holds no {WEIGHTS}; train one with `anytime train NAME --recipe vae`")
     data = read_json(folder / CONFIG)
-    if data.pop("kind", None) != KIND["kind"]:
+    if data.pop("kind", None) != VAE_KIND["kind"]:
         raise UserError(f"{folder} is no VAE but a model with codes; train a VAE with `anytime train NAME --recipe vae`")
     model = VAE(from_dict(VAEConfig, data, str(folder / CONFIG)))
     try:

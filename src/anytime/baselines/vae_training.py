@@ -16,17 +16,17 @@ from anytime.baselines.vae import VAE, VAEConfig, load_vae
 from anytime.core import distributed, random
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.base import Scale, Settings, Shape
-from anytime.recipes.presets import SMOKE_EXAMPLES, paper, picture_shape
+from anytime.recipes.base import BaseRunConfig, Scale, Shape
+from anytime.recipes.presets import SMOKE_EXAMPLES, image_shape, paper
 from anytime.sampling.budget import code_count
-from anytime.training.sample_grids import FRACTIONS
+from anytime.training.sample_grids import GRID_FRACTIONS
 from anytime.training.stages import VAEStage
 from anytime.training.tasks.autoencoder import (
-    Keeps,
-    Numbers,
+    KeepSampler,
+    Metrics,
     Task,
-    for_device,
     global_rows,
+    optimizer_options,
     validation_batches,
     validation_keeps,
 )
@@ -36,7 +36,7 @@ ORDERED = VAEStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: gro
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAERunConfig(Settings):
+class VAERunConfig(BaseRunConfig):
     """A run that trains a VAE; its `config.json`."""
 
     recipe: Literal["vae"] = "vae"
@@ -51,14 +51,14 @@ class VAERunConfig(Settings):
 
 def vae(name: str, shape: Shape, scale: Scale = "full", length: int | None = None) -> VAERunConfig:
     """The VQ model's networks and schedule with a Gaussian in place of the codebook; `short` and `smoke` as for codes."""
-    like = paper(name, shape).model.autoencoder
+    reference = paper(name, shape).model.autoencoder
     model = VAEConfig(
         name=name,
-        shape=picture_shape(shape, "--recipe vae"),
-        length=like.length if length is None else length,
-        widths=like.widths,
-        kernels=like.kernels,
-        strides=like.strides,
+        shape=image_shape(shape, "--recipe vae"),
+        length=reference.length if length is None else length,
+        widths=reference.widths,
+        kernels=reference.kernels,
+        strides=reference.strides,
     )
     config = VAERunConfig(scale=scale, model=model)
     if scale == "short":
@@ -92,29 +92,29 @@ class VAEObjective(nn.Module):
         noise: Float[Tensor, "batch length dim"],
     ) -> Float[Tensor, " losses"]:
         terms = self.model(to_float(x), keep, noise)
-        return torch.stack([t.mean() for t in (terms.total, terms.reconstruction, terms.divergence, terms.error)])
+        return torch.stack([t.mean() for t in (terms.total, terms.reconstruction, terms.kl, terms.error)])
 
 
 class VAETask:
     """Both stages of a VAE; they differ in the law of `keep` only. Noise is addressed, as `keep` is."""
 
-    loss_names = ("loss", "reconstruction", "divergence", "error")
-    others, keeps_last = None, False
+    loss_names = ("loss", "reconstruction", "kl", "error")
+    auxiliary, keeps_last = None, False
 
     def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
         self.name, self.stage, self.module, self.seed = name, stage, model, seed
         self.objective = VAEObjective(model)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.ranks())
+        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size())
         self.validation, self.device = validation, model.device
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
-        self.keeps = Keeps(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
+        self.keeps = KeepSampler(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = list(self.module.parameters())
-        return torch.optim.Adam(trained, **for_device(trained[0], self.stage.rate))
+        return torch.optim.Adam(trained, **optimizer_options(trained[0], self.stage.lr))
 
-    def rate(self, step: int) -> float:
-        return self.stage.rate
+    def lr(self, step: int) -> float:
+        return self.stage.lr
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step).to(self.device)
@@ -134,18 +134,18 @@ class VAETask:
         return
 
     @torch.no_grad()
-    def validate(self) -> Numbers:
+    def validate(self) -> Metrics:
         """Losses over a fixed grid of `keep`, with fixed noise."""
         keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
         sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
         for rows in validation_batches(len(self.validation)):
             x = self.validation[rows].to(self.device)
-            numbers = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
-            sums += self.objective(x, keeps[rows], self._noise("validation", 0, numbers)).double() * len(x)
-        return dict(zip(self.loss_names, (distributed.total(sums) / len(self.validation)).tolist(), strict=True))
+            row_ids = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
+            sums += self.objective(x, keeps[rows], self._noise("validation", 0, row_ids)).double() * len(x)
+        return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(self.validation)).tolist(), strict=True))
 
 
-class VAEPlan:
+class VAERunSpec:
     stages: tuple[str, ...] = ("pretrain", "ordered")
 
     def __init__(
@@ -154,7 +154,7 @@ class VAEPlan:
         self.config, self.train, self.validation, self.device = config, train, validation, device
         self.model = VAE(config.model).to(device)
 
-    def kept(self, stage: str) -> nn.Module:
+    def stage_module(self, stage: str) -> nn.Module:
         return self.model
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
@@ -164,21 +164,21 @@ class VAEPlan:
     def finished(self) -> VAE:
         return self.model.eval()
 
-    def examined(self, stage: str) -> None:
+    def diagnostics(self, stage: str) -> None:
         return
 
     @torch.no_grad()
-    def picture(self, path: Path, stage: str) -> None:
+    def save_grid(self, path: Path, stage: str) -> None:
         """Reconstructions from the mean code, by number of groups."""
         self.model.eval()
         x = to_float(self.validation[:16]).to(self.device)
         latents, length = self.model.latents(x), self.model.length
-        counts = [code_count(length, fraction=f) for f in FRACTIONS]
+        counts = [code_count(length, fraction=f) for f in GRID_FRACTIONS]
         rows = [(f"{k} of {length} groups", self.model.decode(latents[:, :k]).cpu()) for k in counts]
         write_png(path, labelled_rows([("data", x.cpu()), *rows]))
 
-    def save(self, folder: Path) -> None:
-        self.model.save(folder)
+    def save(self, directory: Path) -> None:
+        self.model.save(directory)
 
-    def load(self, folder: Path) -> VAE:
-        return load_vae(folder, self.device)
+    def load(self, directory: Path) -> VAE:
+        return load_vae(directory, self.device)

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import NoReturn
 
-from anytime.core.errors import UserError, nearest, out_of_memory
+from anytime.core.errors import UserError, did_you_mean, out_of_memory
 
 VERBS = {
     "data": "known data sets, their state, verified download",
@@ -37,36 +37,36 @@ def main(argv: list[str] | None = None) -> NoReturn:
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         _flush()
-        _leave(status)
+        _quit(status)
     except UserError as error:
         print(f"anytime: {error}", file=sys.stderr)
-        _leave(2)
+        _quit(2)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
         print("anytime: this does not fit into memory; ask for fewer or smaller things at a time", file=sys.stderr)
-        _leave(2)
+        _quit(2)
     except KeyboardInterrupt:
         print("anytime: interrupted", file=sys.stderr)
-        _leave(130)
+        _quit(130)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        _drop_output()
-        _leave(1)
+        _discard_output()
+        _quit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print(f"anytime: the output cannot be written ({error.strerror}); make room", file=sys.stderr)
-        _drop_output()
-        _leave(2)
+        _discard_output()
+        _quit(2)
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Send what is still to be flushed nowhere: the interpreter would try again at its exit, and complain."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _leave(status: int) -> NoReturn:
+def _quit(status: int) -> NoReturn:
     """End the process. One of several ranks does so at once, before anything is taken down, an error's traceback included:
     gloo's threads may hang in that, or in the interpreter's own exit, and the others wait for us.
     """
@@ -87,7 +87,7 @@ def _run(argv: list[str]) -> int:
         return 0
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
-        raise UserError(f"{verb!r} is no verb; {nearest(verb, VERBS)}")
+        raise UserError(f"{verb!r} is no verb; {did_you_mean(verb, VERBS)}")
     from anytime.cli.options import parse
 
     module = importlib.import_module(f"anytime.cli.{verb}")

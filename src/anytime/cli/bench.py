@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.options import Common, typed_command
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
-HEAD = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
-PEERS = {"cpu": "fp32,bf16", "cuda": "bf16"}
+HEADER = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
+HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    what: Annotated[Literal["sampling"], tyro.conf.Positional]
+    benchmark: Annotated[Literal["sampling"], tyro.conf.Positional]
     """sampling: seconds by engine, batch and number of codes, decoding included."""
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = "cifar10"
     """A model's folder, or mnist, cifar10, celeba or audiomnist: a recipe's networks with random weights."""
@@ -38,9 +38,9 @@ class Arguments(Common):
     """Measure every K codes; by default at tenths of the full length."""
     engines: Annotated[str | None, tyro.conf.arg(metavar="NAME:PRECISION,…")] = None
     """Engines to measure; by default those that the device is for."""
-    peers: Annotated[str | None, tyro.conf.arg(metavar="PRECISION,…")] = None
+    hf_baseline: Annotated[str | None, tyro.conf.arg(metavar="PRECISION,…")] = None
     """Precisions of Hugging Face's generate, or none; by default what suits the device, where transformers is installed."""
-    peer_batches: Annotated[str | None, tyro.conf.arg(metavar="N,N,…")] = None
+    hf_batches: Annotated[str | None, tyro.conf.arg(metavar="N,N,…")] = None
     """Batches of the peers, where they should be others."""
     repeats: int = 20
     """Measurements of each kind at most; fewer where they take long."""
@@ -53,45 +53,45 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     import torch
 
-    from anytime.cli.output import check_folder
+    from anytime.cli.output import check_out_dir
     from anytime.core.results import Results, Row, Verdict
-    from anytime.evaluation.benchmark import engine_rows, findings, peer_rows
+    from anytime.evaluation.benchmark import engine_rows, findings, hf_baseline_rows
     from anytime.evaluation.hf_baseline import CACHES
-    from anytime.evaluation.model_card import portable
+    from anytime.evaluation.model_card import redact_paths
     from anytime.training.run_dir import environment
 
     for flag in ("threads", "every", "repeats"):
         if (given := getattr(arguments, flag)) is not None and given < 1:
             raise UserError(f"--{flag} must be at least 1, not {given}")
-    check_folder(arguments.out)
+    check_out_dir(arguments.out)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     model = _model(arguments)
     device = model.device.type
-    batches, repeats = _numbers(arguments.batches, "--batches"), arguments.repeats
-    peer_batches = _numbers(arguments.peer_batches or arguments.batches, "--peer-batches")
+    batches, repeats = _parse_ints(arguments.batches, "--batches"), arguments.repeats
+    hf_batches = _parse_ints(arguments.hf_batches or arguments.batches, "--hf-batches")
     every = arguments.every or max(1, model.length // 10)
     counts = sorted({*range(every, model.length + 1, every), model.length})
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
-    peers = _peers(arguments.peers, device)
+    hf_baseline = _hf_precisions(arguments.hf_baseline, device)
     rows: list[Row] = []
-    print(HEAD)
+    print(HEADER)
     for engine, precision in engines:
-        rows += engine_rows(model, engine, precision, batches, counts, repeats, _say)
-        _free(model.device)
-    for precision in peers:
+        rows += engine_rows(model, engine, precision, batches, counts, repeats, _print_row)
+        _empty_cache(model.device)
+    for precision in hf_baseline:
         for cache in CACHES:
             # With a static cache its step is compiled on a GPU, anew for every length: the full one has to do.
             lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
-            rows += peer_rows(model, precision, cache, peer_batches, lengths, repeats, _say)
-            _free(model.device)
+            rows += hf_baseline_rows(model, precision, cache, hf_batches, lengths, repeats, _print_row)
+            _empty_cache(model.device)
     verdicts = [Verdict(**asdict(finding)) for finding in findings(rows)]
     for verdict in verdicts:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     facts = environment(model.device) | _versions()
     schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
-    results = Results("sampling", name, portable(typed_command()), facts, schedule, rows, verdicts)
+    results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
     if not arguments.json:  # a table, then one JSON line, in any case
         print(json.dumps({"out": str(path), "rows": rows}))
@@ -116,13 +116,13 @@ def _model(arguments: Arguments) -> AnytimeModel:
         config = recipe(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
         model = AnytimeModel(config.model).to(device).eval()
     else:
-        raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {nearest(arguments.model, SHAPES)}")
+        raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {did_you_mean(arguments.model, SHAPES)}")
     if not isinstance(model.config.prior, TransformerConfig):
         raise UserError(f"{arguments.model}: bench compares Transformer priors; this model has another")
     return model
 
 
-def _numbers(text: str, flag: str) -> list[int]:
+def _parse_ints(text: str, flag: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -141,7 +141,7 @@ def _engine(text: str) -> tuple[str, str]:
     return name, precision or ("fp32" if name == "eager" else "bf16")
 
 
-def _peers(text: str | None, device: str) -> Sequence[str]:
+def _hf_precisions(text: str | None, device: str) -> Sequence[str]:
     from anytime.evaluation.hf_baseline import has_huggingface
     from anytime.sampling.engines.base import DTYPES
 
@@ -149,22 +149,22 @@ def _peers(text: str | None, device: str) -> Sequence[str]:
         return []
     if not has_huggingface():
         raise UserError("--peers needs Hugging Face transformers; pip install transformers, or use --peers none")
-    precisions = (text or PEERS[device]).split(",")
+    precisions = (text or HF_PRECISIONS[device]).split(",")
     for precision in precisions:
         if precision not in DTYPES:
             raise UserError(f"--peers {precision!r} is no precision; use fp32, bf16 or none")
     return precisions
 
 
-def _say(row: dict[str, Any]) -> None:
+def _print_row(row: dict[str, Any]) -> None:
     print(
         f"{row['series']:<28}{row['batch']:>6}{row['codes']:>6}{1000 * row['p50']:>11.2f}{1000 * row['p95']:>11.2f}"
-        f"{row['ms_per_step']:>9.3f}{row['per_second']:>11.1f}{row['decode_share']:>8.1%}{row['times_the_limit']:>9.1f}",
+        f"{row['ms_per_step']:>9.3f}{row['per_second']:>11.1f}{row['decode_fraction']:>8.1%}{row['times_roofline']:>9.1f}",
         flush=True,
     )
 
 
-def _free(device: torch.device) -> None:
+def _empty_cache(device: torch.device) -> None:
     import torch
 
     if device.type == "cuda":

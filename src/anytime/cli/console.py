@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from anytime.training.log import Lines, told
-from anytime.training.tasks.autoencoder import Numbers
+from anytime.training.log import LineReporter, format_losses
+from anytime.training.tasks.autoencoder import Metrics
 
 
 class TrainingConsole:
@@ -28,13 +28,15 @@ class TrainingConsole:
         )
         self.bars = Progress(*columns, console=self.console, expand=True, disable=not self.console.is_terminal)
         self._bar: TaskID | None = None
-        self.lines = Lines()
+        self.lines = LineReporter()
 
     def __enter__(self) -> TrainingConsole:
         self.bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.bars.stop()
 
     def stage(self, name: str, step: int, steps: int) -> None:
@@ -43,11 +45,11 @@ class TrainingConsole:
         if step:
             self.say(f"resuming the {name} stage at step {step:,} of {steps:,}")
 
-    def progress(self, step: int, losses: Numbers) -> None:
+    def progress(self, step: int, losses: Metrics) -> None:
         if not self.console.is_terminal:
             self.lines.progress(step, losses)
         elif self._bar is not None:
-            self.bars.update(self._bar, completed=step, losses=told(losses))
+            self.bars.update(self._bar, completed=step, losses=format_losses(losses))
 
     def say(self, text: str) -> None:
         if self.console.is_terminal:
@@ -59,7 +61,7 @@ class TrainingConsole:
 class SamplingConsole:
     """Codes done, time used and time left, for drawing that takes longer than a moment."""
 
-    PATIENCE = 1.0  # seconds before anything is shown
+    SHOW_AFTER = 1.0  # seconds before anything is shown
 
     def __init__(self, codes: int, within: float | None) -> None:
         self.codes, self.within = codes, within
@@ -71,12 +73,14 @@ class SamplingConsole:
     def __enter__(self) -> SamplingConsole:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self.bars.stop()
 
     def progress(self, codes: int, used: float) -> None:
-        if used < self.PATIENCE or not self.console.is_terminal:
+        if used < self.SHOW_AFTER or not self.console.is_terminal:
             return
         if self._bar is None:
             self._bar = self.bars.add_task("", total=self.codes, text="")

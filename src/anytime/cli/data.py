@@ -24,18 +24,18 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 
 def _list(arguments: Arguments) -> dict[str, Any]:
-    from anytime.data.registry import CATALOG, state
+    from anytime.data.registry import DATASETS, state
 
     if arguments.name is not None:
         raise UserError(f"`anytime data list` takes no name; to download it say `anytime data get {arguments.name}`")
-    sets = [
+    datasets = [
         {"name": e.name, "state": state(e), "shape": e.shape, "description": e.description, "licence": e.licence}
-        for e in CATALOG.values()
+        for e in DATASETS.values()
     ]
-    for entry in sets:
-        shape = "×".join(map(str, entry["shape"])) if entry["shape"] else "any"
-        print(f"{entry['name']:<14} {entry['state']:<16} {shape:<8} {entry['description']}")
-    return {"sets": sets}
+    for info in datasets:
+        shape = "×".join(map(str, info["shape"])) if info["shape"] else "any"
+        print(f"{info['name']:<14} {info['state']:<16} {shape:<8} {info['description']}")
+    return {"datasets": datasets}
 
 
 def _get(arguments: Arguments) -> dict[str, Any]:

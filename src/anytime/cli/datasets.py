@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
     """A set by name; at smoke scale seeded synthetic examples stand in for one that is absent."""
-    from anytime.data import load, synthetic
-    from anytime.data.folder import DEFAULT, LARGEST, SMALLEST
+    from anytime.data import load, synthetic_images
+    from anytime.data.folder import DEFAULT_SIZE, MAX_SIZE, MIN_SIZE
     from anytime.data.registry import find, state
-    from anytime.data.synthetic import synthetic_sounds
+    from anytime.data.synthetic import synthetic_audio
 
-    entry = find(name)
-    absent = data is None and state(entry) not in ("embedded", "in the cache")
-    if not smoke or not absent or (entry.shape is not None and size is not None):
+    info = find(name)
+    absent = data is None and state(info) not in ("embedded", "in the cache")
+    if not smoke or not absent or (info.shape is not None and size is not None):
         return load(name, data=data, size=size)
-    side = DEFAULT if size is None else size
-    if not SMALLEST <= side <= LARGEST:
-        raise UserError(f"--size {side} is outside {SMALLEST}..{LARGEST}: choose a size between them")
-    if entry.shape is not None and len(entry.shape) == 2:
-        return synthetic_sounds(name)
-    return synthetic(name, entry.shape or (3, side, side))
+    image_size = DEFAULT_SIZE if size is None else size
+    if not MIN_SIZE <= image_size <= MAX_SIZE:
+        raise UserError(f"--size {image_size} is outside {MIN_SIZE}..{MAX_SIZE}: choose a size between them")
+    if info.shape is not None and len(info.shape) == 2:
+        return synthetic_audio(name)
+    return synthetic_images(name, info.shape or (3, image_size, image_size))

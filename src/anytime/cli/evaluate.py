@@ -16,16 +16,16 @@ from anytime.core.errors import UserError
 if TYPE_CHECKING:
     from anytime.core.results import Results
     from anytime.data import Dataset
-    from anytime.data.labels import Labels
-    from anytime.evaluation.evaluate import Settings
-    from anytime.evaluation.image_summary import View
+    from anytime.data.labels import ImageLabels
+    from anytime.evaluation.evaluate import EvaluationSettings
+    from anytime.evaluation.image_summary import ReportContent
     from anytime.model import AnytimeModel
     from anytime.sampling.quality_table import QualityTable
     from anytime.training.log import Reporter
 
-NUMBERS = "evaluation.json"
+RESULTS_FILE = "evaluation.json"
 SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
-SMOKE_SOUNDS = 64
+SMOKE_CLIPS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +58,26 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
-    from anytime.cli.output import check_folder
+    from anytime.cli.output import check_out_dir
     from anytime.core.results import Results, read
-    from anytime.core.storage import write_json, write_whole
+    from anytime.core.storage import write_atomic, write_json
     from anytime.evaluation.evaluate import check_shape, quality_table
     from anytime.evaluation.image_summary import report
     from anytime.model import load
     from anytime.training.run_dir import environment
 
     started = time.monotonic()
-    _settings(arguments, sound=False)  # what is wrong with them is said before the model is loaded
-    folder = arguments.out or _place(arguments.model)
-    check_folder(folder)
-    if (folder / NUMBERS).exists():
-        read(folder / NUMBERS)  # another version's numbers are not replaced
+    _settings(arguments, is_audio=False)  # what is wrong with them is said before the model is loaded
+    folder = arguments.out or _default_out(arguments.model)
+    check_out_dir(folder)
+    if (folder / RESULTS_FILE).exists():
+        read(folder / RESULTS_FILE)  # another version's numbers are not replaced
     model = load(arguments.model, arguments.device)
     if arguments.temperature is None:
         arguments = replace(arguments, temperature=model.config.temperature)
     warm = model.settings(arguments.temperature).temperature  # a model without its own is refused before hours of work
     for flag, given in (("--inception", arguments.inception is not None), ("--classifier", arguments.classifier)):
-        if model.is_sound and given:
+        if model.is_audio and given:
             raise UserError(f"{flag} is for pictures, and {arguments.model} makes sound; leave it out")
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
@@ -85,48 +85,56 @@ def run(arguments: Arguments) -> dict[str, Any]:
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
-        if model.is_sound:
-            rows, view = _sounds(arguments, model, dataset, folder, console)
+        if model.is_audio:
+            rows, view = _evaluate_audio(arguments, model, dataset, folder, console)
         else:
-            rows, view = _pictures(arguments, model, dataset, labels, folder, console)
+            rows, view = _evaluate_images(arguments, model, dataset, labels, folder, console)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
     facts |= {"temperatures": list(warm)} if isinstance(warm, tuple) else {}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
-    write_json(folder / NUMBERS, asdict(results))
-    for name, content in view.pictures.items():
-        write_whole(folder / f"{name}.png", content)
+    write_json(folder / RESULTS_FILE, asdict(results))
+    for name, content in view.images.items():
+        write_atomic(folder / f"{name}.png", content)
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}, evaluated"
-    write_whole(folder / "report.html", report(title, view, _made(results)).encode())
+    write_atomic(folder / "report.html", report(title, view, _provenance(results)).encode())
     shutil.rmtree(folder / "progress", ignore_errors=True)
     _print(view)
-    kept = None if model.is_sound else _kept(arguments, model.config.temperature, quality_table(rows, facts, arguments.scale))
-    print(f"{time.monotonic() - started:.0f} s: {folder / NUMBERS}  {folder / 'report.html'}")
-    paths = {"evaluation": str(folder / NUMBERS), "report": str(folder / "report.html"), "quality": kept and str(kept)}
+    quality_path = (
+        None
+        if model.is_audio
+        else _write_quality_table(arguments, model.config.temperature, quality_table(rows, facts, arguments.scale))
+    )
+    print(f"{time.monotonic() - started:.0f} s: {folder / RESULTS_FILE}  {folder / 'report.html'}")
+    paths = {
+        "evaluation": str(folder / RESULTS_FILE),
+        "report": str(folder / "report.html"),
+        "quality": quality_path and str(quality_path),
+    }
     return {"out": str(folder), **paths, "rows": rows}
 
 
-def _place(model: str) -> Path:
+def _default_out(model: str) -> Path:
     """Beside the model; for one of the package, whose folder is not ours to fill, here."""
-    from anytime.models.registry import find, locate
+    from anytime.models.registry import find_bundled, locate
 
-    return Path(f"{model}-evaluation") if locate(model) == find(model) else Path(model) / "evaluation"
+    return Path(f"{model}-evaluation") if locate(model) == find_bundled(model) else Path(model) / "evaluation"
 
 
-def _kept(arguments: Arguments, usual: float, table: QualityTable) -> Path | None:
+def _write_quality_table(arguments: Arguments, default: float, table: QualityTable) -> Path | None:
     """Put the table beside the model, for --quality; not where a better one lies, or where nothing can be written."""
-    from anytime.models.registry import find, locate
+    from anytime.models.registry import find_bundled, locate
     from anytime.sampling.quality_table import read_table, write_table
 
     model = arguments.model
     folder = locate(model)
-    if arguments.temperature != usual:
-        print(f"--quality goes by samples at the model's temperature, {usual:g}: these make no table")
+    if arguments.temperature != default:
+        print(f"--quality goes by samples at the model's temperature, {default:g}: these make no table")
         return None
-    if folder == find(model):
+    if folder == find_bundled(model):
         print(f"{model} keeps the table that it came with")
         return None
-    there = read_table(folder, table.model)
-    if there is not None and (there.scale, table.scale) == ("full", "smoke"):
+    existing = read_table(folder, table.model)
+    if existing is not None and (existing.scale, table.scale) == ("full", "smoke"):
         print(f"{folder} keeps its table of full scale")
         return None
     try:
@@ -134,71 +142,73 @@ def _kept(arguments: Arguments, usual: float, table: QualityTable) -> Path | Non
     except UserError as error:
         print(f"note: --quality goes without a table: {error}")
         return None
-    print(f"{path}: {table.explained(0.95)}")
+    print(f"{path}: {table.explain(0.95)}")
     return path
 
 
-def _pictures(
-    arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, folder: Path, reporter: Reporter
-) -> tuple[list[dict[str, Any]], View]:
+def _evaluate_images(
+    arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: ImageLabels | None, folder: Path, reporter: Reporter
+) -> tuple[list[dict[str, Any]], ReportContent]:
     """Numbers, grids and curves; with labels also what a classifier thinks of the samples."""
     from anytime.evaluation import image_summary
-    from anytime.evaluation.evaluate import assess
-    from anytime.metrics.inception import network_for
+    from anytime.evaluation.evaluate import evaluate_images
+    from anytime.metrics.inception import load_feature_network
 
-    settings = _settings(arguments, sound=False)
-    network = network_for(arguments.inception, arguments.scale == "smoke", model.device)
-    rows = assess(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=reporter)
+    settings = _settings(arguments, is_audio=False)
+    network = load_feature_network(arguments.inception, arguments.scale == "smoke", model.device)
+    rows = evaluate_images(model, dataset, network, settings, labels=labels, folder=folder / "progress", reporter=reporter)
     drawn = {
         **image_summary.grids(model, dataset.held_out, settings),
-        **image_summary.copies(model, dataset.published_train, rows),
+        **image_summary.neighbour_grid(model, dataset.published_train, rows),
         **image_summary.curves(rows),
     }
-    tables = [image_summary.lines(rows), *image_summary.recognised(rows)]
-    return rows, image_summary.View(tables, image_summary.notes(rows), drawn, image_summary.CAPTIONS)
+    tables = [image_summary.lines(rows), *image_summary.classifier_tables(rows)]
+    return rows, image_summary.ReportContent(tables, image_summary.notes(rows), drawn, image_summary.CAPTIONS)
 
 
-def _sounds(
+def _evaluate_audio(
     arguments: Arguments, model: AnytimeModel, dataset: Dataset, folder: Path, reporter: Reporter
-) -> tuple[list[dict[str, Any]], View]:
+) -> tuple[list[dict[str, Any]], ReportContent]:
     """Numbers and panels; 90 sounds go to the folder, named by their share of the codes."""
     from anytime.evaluation import audio_panels, audio_summary
-    from anytime.evaluation.evaluate_audio import assess_sound
-    from anytime.evaluation.image_summary import View
-    from anytime.metrics.audio_features import ears_for
+    from anytime.evaluation.evaluate_audio import evaluate_audio
+    from anytime.evaluation.image_summary import ReportContent
+    from anytime.metrics.audio_features import load_or_train_audio_features
 
-    settings = _settings(arguments, sound=True)
-    ears = ears_for(dataset, model.device, smoke=arguments.scale == "smoke", reporter=reporter)
-    rows = assess_sound(model, dataset, ears, settings, folder=folder / "progress", reporter=reporter)
+    settings = _settings(arguments, is_audio=True)
+    audio_features = load_or_train_audio_features(dataset, model.device, smoke=arguments.scale == "smoke", reporter=reporter)
+    rows = evaluate_audio(model, dataset, audio_features, settings, folder=folder / "progress", reporter=reporter)
     drawn = model.sample(audio_panels.CLIPS, seed=settings.seed, temperature=settings.temperature).codes
     sounds = audio_panels.by_fraction(model, drawn)
-    audio_panels.write_sounds(folder / "sounds", sounds)
-    pictures = {**audio_panels.sheets(model, dataset.held_out, sounds), **audio_summary.curves(rows)}
-    players = audio_panels.players(sounds)
-    return rows, View([audio_summary.lines(rows)], audio_summary.notes(rows), pictures, audio_summary.CAPTIONS, players)
+    audio_panels.write_clips(folder / "audio", sounds)
+    images = {**audio_panels.audio_figures(model, dataset.held_out, sounds), **audio_summary.curves(rows)}
+    audio_players = audio_panels.audio_players(sounds)
+    return rows, ReportContent(
+        [audio_summary.lines(rows)], audio_summary.notes(rows), images, audio_summary.CAPTIONS, audio_players
+    )
 
 
-def _settings(arguments: Arguments, sound: bool) -> Settings:
+def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
     from anytime.evaluation import evaluate_audio
-    from anytime.evaluation.evaluate import FRACTIONS, Settings
+    from anytime.evaluation.evaluate import FRACTIONS, EvaluationSettings
 
-    usual = evaluate_audio.FRACTIONS if sound else FRACTIONS
+    default = evaluate_audio.FRACTIONS if is_audio else FRACTIONS
     try:
-        given = usual if arguments.fractions is None else map(float, arguments.fractions.split(","))
+        given = default if arguments.fractions is None else map(float, arguments.fractions.split(","))
         fractions = tuple(dict.fromkeys(given))
     except ValueError:
         raise UserError(
             f"--fractions {arguments.fractions!r} must be numbers with commas between, such as 0.25,0.5,1"
         ) from None
-    settings = Settings(fractions=fractions, seed=arguments.seed)
+    settings = EvaluationSettings(fractions=fractions, seed=arguments.seed)
     if arguments.temperature is not None:
         settings = replace(settings, temperature=arguments.temperature)
-    if sound:
+    if is_audio:
         settings = replace(settings, samples=evaluate_audio.SAMPLES)
     if arguments.scale == "smoke":
-        judge = replace(settings.classifier, epochs=2)
-        samples = SMOKE_SOUNDS if sound else SMOKE_SAMPLES
-        settings = replace(settings, samples=samples, repeats=SMOKE_REPEATS, classifier=judge)
+        classifier = replace(settings.classifier, epochs=2)
+        samples = SMOKE_CLIPS if is_audio else SMOKE_SAMPLES
+        settings = replace(settings, samples=samples, repeats=SMOKE_REPEATS, classifier=classifier)
     return settings if arguments.samples is None else replace(settings, samples=arguments.samples)
 
 
@@ -207,12 +217,12 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     from anytime.data.registry import find
 
     name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"
-    size = model.config.autoencoder.shape[-1] if find(name).shape is None and not model.is_sound else None
+    size = model.config.autoencoder.shape[-1] if find(name).shape is None and not model.is_audio else None
     dataset = find_dataset(name, arguments.data, size, smoke)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 
 
-def _labels(arguments: Arguments, dataset: Dataset) -> Labels:
+def _labels(arguments: Arguments, dataset: Dataset) -> ImageLabels:
     from anytime.data.labels import load_labels
 
     if dataset.synthetic:
@@ -229,26 +239,24 @@ def _labels(arguments: Arguments, dataset: Dataset) -> Labels:
 
 def _schedule(model: str) -> str:
     """How the model was trained, where that is known."""
-    from anytime.training.run_dir import Paths, read_config
+    from anytime.training.run_dir import RunPaths, read_config
 
     folder = Path(model)
-    if not Paths(folder).environment.is_file():
+    if not RunPaths(folder).environment.is_file():
         return "a saved model; its training is not recorded beside it"
     config = read_config(folder)
-    law = type(config.ordered.truncation).__name__.lower()
-    return (
-        f"recipe {config.recipe}, scale {config.scale}: {config.epochs} epochs, {law}, seed {config.seed}, {config.precision}"
-    )
+    truncation = type(config.ordered.truncation).__name__.lower()
+    return f"recipe {config.recipe}, scale {config.scale}: {config.epochs} epochs, {truncation}, seed {config.seed}, {config.precision}"
 
 
-def _made(results: Results) -> dict[str, str]:
+def _provenance(results: Results) -> dict[str, str]:
     environment = results.environment
     named = ("data", "model", "hardware", "torch", "anytime", "commit", "date")
     facts = {"command": results.command, "schedule": results.schedule}
     return facts | {name: str(environment[name]) for name in named}
 
 
-def _print(view: View) -> None:
+def _print(view: ReportContent) -> None:
     for head, body in view.tables:
         widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
         for line in [head, *body]:

@@ -23,7 +23,7 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.evaluation import code_stats_view
     from anytime.evaluation.model_card import FILE
-    from anytime.metrics.code_stats import read_order
+    from anytime.metrics.code_stats import read_code_stats
     from anytime.model import load
     from anytime.models.registry import locate
     from anytime.sampling import quality_table
@@ -41,35 +41,35 @@ def run(arguments: Arguments) -> dict[str, Any]:
             "prior": sum(p.numel() for p in model.prior.parameters()),
         },
         "prior": prior.summary,
-        "drawn_at": model.config.temperature,
+        "temperature": model.config.temperature,
         "hash": model.hash,
     }
     if arguments.check:
         from anytime.evaluation.check_laws import check_model
 
         facts["check"] = check_model(model)
-    if (card := locate(arguments.model) / FILE).is_file():
-        facts["card"] = str(card)
-    below: dict[str, list[str]] = {}  # what takes several lines
-    if model.table is not None:
-        facts["quality"], below["quality"] = asdict(model.table), quality_table.lines(model.table)
+    if (model_card := locate(arguments.model) / FILE).is_file():
+        facts["model_card"] = str(model_card)
+    multiline: dict[str, list[str]] = {}  # what takes several lines
+    if model.quality_table is not None:
+        facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     if model.warmth is not None:
-        facts["temperature"], below["temperature"] = asdict(model.warmth), [model.warmth.text]
-    order, which = read_order(Path(arguments.model)), "validation"
-    if not order:
-        order, which = _evaluated(locate(arguments.model), model.hash), "held-out"
-    if order:
-        head = f"of the codes, on {order['examples']:,} {which} examples"
-        facts["order"], below["order"] = order, [head, *code_stats_view.lines(order)]
+        facts["temperature"], multiline["temperature"] = asdict(model.warmth), [model.warmth.text]
+    code_stats, split = read_code_stats(Path(arguments.model)), "validation"
+    if not code_stats:
+        code_stats, split = _evaluated_code_stats(locate(arguments.model), model.hash), "held-out"
+    if code_stats:
+        head = f"of the codes, on {code_stats['examples']:,} {split} examples"
+        facts["code_stats"], multiline["code_stats"] = code_stats, [head, *code_stats_view.lines(code_stats)]
     for name, value in facts.items():
-        first, *rest = below.get(name, [value])
+        first, *rest = multiline.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
-    if broken := [law for law, kept in facts.get("check", {}).items() if not kept]:
+    if broken := [law for law, passed in facts.get("check", {}).items() if not passed]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts
 
 
-def _evaluated(folder: Path, model: str) -> dict[str, Any]:
+def _evaluated_code_stats(folder: Path, model: str) -> dict[str, Any]:
     """What the evaluation that a packed model comes with tells of the order of its codes; nothing where there is none."""
     from anytime.core.config import read_json
     from anytime.evaluation import code_stats_view
@@ -77,4 +77,4 @@ def _evaluated(folder: Path, model: str) -> dict[str, Any]:
 
     path = folder / EVALUATION
     found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}
-    return code_stats_view.evaluated(found["rows"]) if found["environment"].get("model") == model else {}
+    return code_stats_view.stats_from_evaluation(found["rows"]) if found["environment"].get("model") == model else {}

@@ -34,19 +34,19 @@ def typed_command() -> str:
 
 def parse(cls: type[Arguments], argv: list[str], program: str, description: str) -> Arguments:
     """`argv` as a value of `cls`; a mistake becomes one sentence."""
-    said = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             return tyro.cli(cls, args=argv, prog=program, description=description, config=(tyro.conf.OmitArgPrefixes,))
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise UserError(f"{_sentence(said.getvalue())}; see `{program} --help`") from None
+        raise UserError(f"{_sentence(stderr.getvalue())}; see `{program} --help`") from None
 
 
-def _sentence(boxed: str) -> str:
+def _sentence(message: str) -> str:
     """The words inside tyro's box, without the frame and the hints that follow."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", boxed)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", message)
     lines = [line.strip("│ ").strip() for line in text.splitlines()]
     words: list[str] = []
     for line in lines:

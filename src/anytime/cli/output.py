@@ -16,22 +16,22 @@ import torch
 
 from anytime.core.config import from_dict
 from anytime.core.errors import UserError
-from anytime.core.storage import write_json, write_whole
+from anytime.core.storage import write_atomic, write_json
 from anytime.data.image_grid import grid, write_gif, write_png
 from anytime.data.wav import write_wav
 from anytime.model import AnytimeModel
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
 
-FILES_AT_MOST = 1000
+MAX_FILES = 1000
 """A folder gets one file per sample up to here, and shards of this many above."""
-OURS = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
+SAMPLE_FILES = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
 """Names of the files in it."""
 
 
-def check_kind(path: Path, model: AnytimeModel) -> None:
+def check_format(path: Path, model: AnytimeModel) -> None:
     """Refuse sound from a model that makes pictures. Pictures of a sound are its spectrograms."""
-    if path.suffix == ".wav" and not model.is_sound:
+    if path.suffix == ".wav" and not model.is_audio:
         raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
 
 
@@ -50,7 +50,7 @@ def check_writable(path: Path) -> None:
         raise UserError(f"--out {path} cannot be written; choose another place")
 
 
-def check_folder(folder: Path, flag: str = "--out") -> None:
+def check_out_dir(folder: Path, flag: str = "--out") -> None:
     """Refuse a place that cannot be written before hours of work: by writing there, as permissions do not tell all."""
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -66,28 +66,28 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
         case ".png":
             write_png(path, grid(sample.data))
         case ".gif":
-            write_gif(path, refining(model, sample), 0.2)
+            write_gif(path, refinement_frames(model, sample), 0.2)
         case ".npz":
-            write_whole(path, npz_bytes(sample))
+            write_atomic(path, npz_bytes(sample))
         case ".wav":
             return _write_wavs(path, sample)
         case _:
             written = _write_folder(path, sample)
-            older = [file.name for file in path.iterdir() if OURS.fullmatch(file.name) and file.name not in written]
+            older = [file.name for file in path.iterdir() if SAMPLE_FILES.fullmatch(file.name) and file.name not in written]
             return f"{path}, beside {len(older)} of earlier samples" if older else str(path)
     return str(path)
 
 
 def _write_wavs(path: Path, sample: Sample) -> str:
     """One file under its own name, several with their place appended: x-0000.wav, x-0001.wav, …"""
-    several = [path.with_name(f"{path.stem}-{place:04d}.wav") for place in range(len(sample.data))]
-    names = several if len(several) > 1 else [path]
+    numbered = [path.with_name(f"{path.stem}-{index:04d}.wav") for index in range(len(sample.data))]
+    names = numbered if len(numbered) > 1 else [path]
     for name, x in zip(names, sample.data, strict=True):
         write_wav(name, x)
     return str(path) if len(names) == 1 else f"{names[0]} to {names[-1].name}"
 
 
-def refining(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
+def refinement_frames(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
     """Frames of one batch sharpening code by code."""
     return [grid(model.decode(sample.codes[:, :k]).cpu()) for k in range(1, sample.codes.shape[1] + 1)]
 
@@ -114,7 +114,7 @@ def read_sample(path: Path) -> Sample:
         if path.is_file() and not zipfile.is_zipfile(path):  # numpy would take it for a pickle and say how to trust it
             raise ValueError("not a zip file")
         with np.load(path, allow_pickle=False) as file:
-            settings = from_dict(Settings, json.loads(str(file["settings"])), f"{path}: settings")
+            settings = from_dict(SamplingSettings, json.loads(str(file["settings"])), f"{path}: settings")
             data, codes, rows = (torch.from_numpy(file[name]) for name in ("data", "codes", "rows"))
             sample = Sample(data, codes, float(file["seconds"]), int(file["seed"]), rows, settings, str(file["model"]))
     except UserError:
@@ -129,7 +129,7 @@ def read_sample(path: Path) -> Sample:
 def _write_folder(folder: Path, sample: Sample) -> set[str]:
     """One file a sample, or shards with a manifest; their names."""
     count = len(sample.data)
-    if count <= FILES_AT_MOST:
+    if count <= MAX_FILES:
         names = [f"x-{row:04d}.{'wav' if sample.data.ndim == 3 else 'png'}" for row in range(count)]
         for name, x in zip(names, sample.data, strict=True):
             if sample.data.ndim == 3:
@@ -138,10 +138,10 @@ def _write_folder(folder: Path, sample: Sample) -> set[str]:
                 write_png(folder / name, grid(x[None], gap=0))
         return set(names)
     shards = []
-    for index, start in enumerate(range(0, count, FILES_AT_MOST)):
+    for index, start in enumerate(range(0, count, MAX_FILES)):
         name = f"shard-{index:05d}.npz"
-        end = min(start + FILES_AT_MOST, count)
-        write_whole(folder / name, npz_bytes(sample, slice(start, end)))
+        end = min(start + MAX_FILES, count)
+        write_atomic(folder / name, npz_bytes(sample, slice(start, end)))
         shards.append({"file": name, "first": start, "count": end - start})
     write_json(folder / "manifest.json", {"count": count, "model": sample.model, "seed": sample.seed, "shards": shards})
     return {"manifest.json", *(str(shard["file"]) for shard in shards)}

@@ -37,12 +37,12 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_folder
+    from anytime.cli.output import check_out_dir
     from anytime.model import load
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one picture or sound after the model")
-    check_folder(arguments.out)
+    check_out_dir(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
     for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
         if (arguments.out / name).resolve() in inputs:
@@ -50,7 +50,9 @@ def run(arguments: Arguments) -> dict[str, Any]:
     model = load(arguments.model, arguments.device)
     count = model.code_count(arguments.codes, arguments.fraction, arguments.quality)
     rows = []
-    for result in _sounds(arguments, model, count) if model.is_sound else _pictures(arguments, model, count):
+    for result in (
+        _reconstruct_audio(arguments, model, count) if model.is_audio else _reconstruct_images(arguments, model, count)
+    ):
         rows.append({"file": str(result.file), "out": str(result.out), "codes": result.codes, "error": result.error})
         print(f"{result.out}  mean squared error {result.error:.5f} from {count} of {model.length} codes{result.note}")
     return {"files": rows}
@@ -65,7 +67,7 @@ class Result:
     note: str = ""
 
 
-def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
+def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     import torch
 
     from anytime.data.image_grid import grid, read_image, write_png
@@ -81,49 +83,49 @@ def _pictures(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator
         yield Result(path, arguments.out / name, code, float((before - after).square().mean()))
 
 
-def _sounds(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
+def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
-    from anytime.data.audio_io import level_of
-    from anytime.data.wav import write_long_wav
+    from anytime.data.audio_io import file_loudness
+    from anytime.data.wav import write_wav_stream
 
-    levels = [level_of(path) for path in arguments.files]  # what cannot be read is said before anything is written
+    levels = [file_loudness(path) for path in arguments.files]  # what cannot be read is said before anything is written
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
-        work = _Sound(model, count)
-        write_long_wav(arguments.out / name, work.parts(path, level.gain))
+        work = _AudioReconstruction(model, count)
+        write_wav_stream(arguments.out / name, work.chunks(path, level.gain))
         note = f", {len(work.codes)} crops, error at an RMS of 0.1" if len(work.codes) > 1 else ", error at an RMS of 0.1"
         note += ", the file is clipped" if level.clipped else ""
-        yield Result(path, arguments.out / name, work.codes, work.squares / work.samples, note)
+        yield Result(path, arguments.out / name, work.codes, work.squared_error / work.samples, note)
 
 
-class _Sound:
+class _AudioReconstruction:
     """The reconstruction of one file, a few crops at a time: a recording of hours is never held whole."""
 
-    AT_ONCE = 64  # crops, a minute
+    CROPS_PER_BATCH = 64  # crops, a minute
 
     def __init__(self, model: AnytimeModel, count: int) -> None:
         self.model, self.count, self.crop = model, count, model.config.autoencoder.shape[-1]
         self.codes: list[list[int]] = []
-        self.squares, self.samples = 0.0, 0
+        self.squared_error, self.samples = 0.0, 0
 
-    def parts(self, path: Path, gain: float) -> Iterator[Tensor]:
+    def chunks(self, path: Path, gain: float) -> Iterator[Tensor]:
         """The reconstructed waveform, [1, time] at a time, as loud as the file."""
         import numpy as np
 
         from anytime.data.audio_io import read_blocks
 
-        held = np.zeros(0, np.int16)
+        pending = np.zeros(0, np.int16)
         for block in read_blocks(path, gain):
-            held = np.concatenate([held, block])
-            whole = len(held) // (self.AT_ONCE * self.crop) * self.AT_ONCE * self.crop
-            if whole:
-                yield self._reconstructed(held[:whole]) / gain
-                held = held[whole:]
-        if len(held):
-            yield self._reconstructed(held) / gain
+            pending = np.concatenate([pending, block])
+            full = len(pending) // (self.CROPS_PER_BATCH * self.crop) * self.CROPS_PER_BATCH * self.crop
+            if full:
+                yield self._reconstruct(pending[:full]) / gain
+                pending = pending[full:]
+        if len(pending):
+            yield self._reconstruct(pending) / gain
         if not self.samples:
             raise UserError(f"{path} is shorter than one sample at 16 kHz: leave it out")
 
-    def _reconstructed(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
+    def _reconstruct(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
         import torch
         import torch.nn.functional as F
 
@@ -133,7 +135,7 @@ class _Sound:
         codes = self.model.encode(F.pad(x, (0, -len(x) % self.crop)).reshape(-1, 1, self.crop))[:, : self.count]
         x_hat = self.model.decode(codes).flatten()[: len(x)].cpu()
         self.codes += codes.tolist()
-        self.squares += float((x - x_hat).double().square().sum())
+        self.squared_error += float((x - x_hat).double().square().sum())
         self.samples += len(x)
         return x_hat[None]
 

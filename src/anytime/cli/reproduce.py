@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.options import Common
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from anytime.data import Dataset
     from anytime.experiments.registry import Experiment
-    from anytime.experiments.reproduce import Written
+    from anytime.experiments.reproduce import ExperimentOutput
     from anytime.recipes.base import Scale
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
@@ -57,38 +57,38 @@ def run(arguments: Arguments) -> dict[str, Any]:
     experiment = find(arguments.experiment)
     scale = arguments.scale or experiment.scale
     name, seeds = _dataset_name(arguments, experiment), _seeds(arguments, experiment)
-    _check(arguments, experiment)
-    from anytime.cli.output import check_folder
+    _check_arguments(arguments, experiment)
+    from anytime.cli.output import check_out_dir
     from anytime.core.pause import Paused
-    from anytime.experiments.reproduce import check_place, recorded
+    from anytime.experiments.reproduce import canonical_command, check_overwrite
 
-    check_folder(arguments.out)
-    check_folder(arguments.runs_dir, "--runs-dir")
-    check_place(arguments.out, experiment.name, name, scale)
+    check_out_dir(arguments.out)
+    check_out_dir(arguments.runs_dir, "--runs-dir")
+    check_overwrite(arguments.out, experiment.name, name, scale)
     local = arguments.data is not None
-    command = recorded(experiment, name, scale, local=local, samples=arguments.samples, seeds=seeds)
+    command = canonical_command(experiment, name, scale, local=local, samples=arguments.samples, seeds=seeds)
     try:
-        written = _written(arguments, experiment, name, scale, seeds, command, started)
+        output = _reproduce(arguments, experiment, name, scale, seeds, command, started)
     except Paused as pause:
-        spent = (time.monotonic() - started) / 60
-        print(f"stopped after {spent:.1f} minutes ({pause}); give the same command again to go on")
+        elapsed = (time.monotonic() - started) / 60
+        print(f"stopped after {elapsed:.1f} minutes ({pause}); give the same command again to go on")
         return {"experiment": experiment.name, "dataset": name, "finished": False, "stopped": str(pause)}
-    return _told(written, time.monotonic() - started)
+    return _print_summary(output, time.monotonic() - started)
 
 
 def _list() -> dict[str, Any]:
     from anytime.experiments.registry import EXPERIMENTS
 
     for e in EXPERIMENTS.values():
-        print(f"{e.name:<14} {e.figure:<23} {e.decides}")
+        print(f"{e.name:<14} {e.figure:<23} {e.summary}")
         print(f"{'':<14} {', '.join(e.datasets):<23} needs {e.needs}")
     print("\nanytime reproduce NAME [--dataset SET] [--scale smoke|short|full]; what a set needs: anytime data list")
-    keys = ("name", "figure", "decides", "datasets", "needs")
+    keys = ("name", "figure", "summary", "datasets", "needs")
     return {"experiments": [{key: getattr(e, key) for key in keys} for e in EXPERIMENTS.values()]}
 
 
 def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
-    from anytime.data.registry import CATALOG, find
+    from anytime.data.registry import DATASETS, find
 
     name = arguments.dataset or experiment.datasets[0]
     if not experiment.has_data:
@@ -96,12 +96,12 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
             raise UserError(f"{experiment.name} has a small world of its own; leave --dataset and --data out")
         return name
     if find(name).shape is None:
-        known = [entry.name for entry in CATALOG.values() if entry.shape is not None]
-        raise UserError(f"--dataset {name} has no size of its own to compare at; {nearest(name, known)}")
-    if (len(find(name).shape or ()) == 2) != experiment.sound:
-        kind = "sounds" if experiment.sound else "pictures"
+        known = [info.name for info in DATASETS.values() if info.shape is not None]
+        raise UserError(f"--dataset {name} has no size of its own to compare at; {did_you_mean(name, known)}")
+    if (len(find(name).shape or ()) == 2) != experiment.is_audio:
+        modality = "audio" if experiment.is_audio else "images"
         raise UserError(
-            f"{experiment.name} is about {kind}, which {name} does not hold; use --dataset {experiment.datasets[0]}"
+            f"{experiment.name} is about {modality}, which {name} does not hold; use --dataset {experiment.datasets[0]}"
         )
     return name
 
@@ -118,15 +118,15 @@ def _seeds(arguments: Arguments, experiment: Experiment) -> tuple[int, ...]:
             raise UserError(f"--seeds {arguments.seeds!r} must be whole numbers with commas between, such as 0,1") from None
     if not all(0 <= seed < 1 << 63 for seed in seeds):
         raise UserError(f"a seed must be between 0 and 2^63 - 1, not {min(seeds)}; change --seed or --seeds")
-    if len(seeds) > 1 and not experiment.several:
+    if len(seeds) > 1 and not experiment.multi_seed:
         raise UserError(f"{experiment.name} is made with one seed; give it with --seed")
     return seeds
 
 
-def _check(arguments: Arguments, experiment: Experiment) -> None:
+def _check_arguments(arguments: Arguments, experiment: Experiment) -> None:
     """What does not go together."""
-    if arguments.samples is not None and (not experiment.counts or arguments.samples < 2):
-        why = "must be at least 2" if experiment.counts else f"is not for {experiment.name}, which counts otherwise"
+    if arguments.samples is not None and (not experiment.takes_samples or arguments.samples < 2):
+        why = "must be at least 2" if experiment.takes_samples else f"is not for {experiment.name}, which counts otherwise"
         raise UserError(f"--samples {arguments.samples} {why}; change it or leave it out")
     if arguments.inception is not None and not experiment.inception:
         raise UserError(f"--inception is not for {experiment.name}, which measures no FID; leave it out")
@@ -136,7 +136,7 @@ def _check(arguments: Arguments, experiment: Experiment) -> None:
         raise UserError("reproduce runs in one process; train with torchrun by `anytime train` and let it take over the runs")
 
 
-def _written(
+def _reproduce(
     arguments: Arguments,
     experiment: Experiment,
     name: str,
@@ -144,13 +144,13 @@ def _written(
     seeds: tuple[int, ...],
     command: str,
     started: float,
-) -> Written:
+) -> ExperimentOutput:
     from anytime.cli.console import TrainingConsole
     from anytime.core.device import pick_device
     from anytime.core.pause import NEVER, Pause
     from anytime.experiments.reproduce import reproduce, reproduce_theorem
-    from anytime.experiments.runner import Setting
-    from anytime.metrics.inception import network_for
+    from anytime.experiments.runner import ExperimentContext
+    from anytime.metrics.inception import load_feature_network
 
     if not experiment.has_data:
         return reproduce_theorem(command, arguments.out)
@@ -159,20 +159,20 @@ def _written(
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{name} is not here: working with {dataset.source}")
-        setting = Setting(
+        context = ExperimentContext(
             dataset=dataset,
             scale=scale,
             device=device,
             seeds=seeds,
             samples=arguments.samples,
-            network=network_for(arguments.inception, scale == "smoke", device) if experiment.inception else None,
+            network=load_feature_network(arguments.inception, scale == "smoke", device) if experiment.inception else None,
             runs=arguments.runs_dir,
             local=arguments.data is not None,
             command=command,
             reporter=console,
             pause=NEVER if arguments.minutes is None else Pause(started + 60 * arguments.minutes),
         )
-        return reproduce(experiment, setting, arguments.out)
+        return reproduce(experiment, context, arguments.out)
 
 
 def _dataset(name: str, data: Path | None, scale: Scale) -> Dataset:
@@ -183,20 +183,22 @@ def _dataset(name: str, data: Path | None, scale: Scale) -> Dataset:
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 
 
-def _told(written: Written, seconds: float) -> dict[str, Any]:
+def _print_summary(output: ExperimentOutput, seconds: float) -> dict[str, Any]:
     from anytime.core.results import HOLDS
 
-    results = written.results
+    results = output.results
     for verdict in results.verdicts:
         print(f"{HOLDS[verdict.holds]:<13}  {verdict.claim}: {verdict.evidence}")
-    drawn = written.figure or "no figure without matplotlib (the extra `plots`); later: python -m anytime.experiments.figures"
-    print(f"{seconds:.0f} s: {written.path}  {drawn}")
+    figure_text = (
+        output.figure or "no figure without matplotlib (the extra `plots`); later: python -m anytime.experiments.figures"
+    )
+    print(f"{seconds:.0f} s: {output.path}  {figure_text}")
     return {
         "experiment": results.experiment,
         "dataset": results.dataset,
         "finished": True,
-        "results": str(written.path),
-        "figure": None if written.figure is None else str(written.figure),
+        "results": str(output.path),
+        "figure": None if output.figure is None else str(output.figure),
         "verdicts": [asdict(verdict) for verdict in results.verdicts],
         "seconds": seconds,
     }

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from anytime.sampling.sample import Sample
 
 
-USUAL = 64
+DEFAULT_SAMPLES = 64
 """Samples that are drawn where nobody says how many."""
-ROOM = 0.5
+MAX_FIRST_CODE_SHARE = 0.5
 """Of a deadline, that a single code of all of them may take: there should be time for more than one."""
 
 
@@ -69,7 +69,7 @@ class Arguments(Common):
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
-    from anytime.cli.output import check_kind, check_writable, write_sample
+    from anytime.cli.output import check_format, check_writable, write_sample
     from anytime.model import load
     from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
@@ -77,24 +77,24 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError("--pick chooses rows of a draft; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
-    check_kind(arguments.out, model)
+    check_format(arguments.out, model)
     if model.engine.name == "compiled":  # what cannot be is said here, before any work
         print("compiling; this takes a while", file=sys.stderr)
-    with stopped_by_interrupt() as stop, warnings.catch_warnings(record=True) as said:
+    with stop_on_interrupt() as stop, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        sample, asked = _drawn(arguments, model, stop)
-    place = write_sample(arguments.out, model, sample)
+        sample, requested = _sample(arguments, model, stop)
+    location = write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
-    for warning in said:
+    for warning in caught:
         if issubclass(warning.category, DeadlineWarning | MemoryWarning):  # others are libraries' own affairs
             print(f"note: {warning.message}")
     if arguments.quality is not None:
-        print(model.measured.explained(arguments.quality))
+        print(model.required_quality_table.explain(arguments.quality))
     reason = ", stopped by Ctrl-C" if stop.is_set() else ""
     rows = len(sample.rows)
-    made = f"{rows}" if rows == asked else f"{rows} of {asked}"
-    made += " sample" if asked == 1 else " samples"
-    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {place}")
+    made = f"{rows}" if rows == requested else f"{rows} of {requested}"
+    made += " sample" if requested == 1 else " samples"
+    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {location}")
     return {
         "out": str(arguments.out),
         "n": rows,
@@ -109,7 +109,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> tuple[Sample, int]:
+def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> tuple[Sample, int]:
     """The sample, and how many rows were asked for: when it is stopped, some may not have been begun."""
     from anytime.cli.console import SamplingConsole
     from anytime.cli.output import read_sample
@@ -119,14 +119,14 @@ def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> 
     budget: dict[str, Any] = {**length, "within": within, "stop": stop}
     with SamplingConsole(model.code_count(**length), within) as console:
         if arguments.refine is not None:
-            draft = read_sample(arguments.refine)
+            coarse = read_sample(arguments.refine)
             if arguments.pick is not None:
-                draft = draft.pick(_numbers(arguments.pick, "--pick"))
-            return model.refine(draft, **budget, progress=console.progress), len(draft.rows)
+                coarse = coarse.pick(_parse_ints(arguments.pick, "--pick"))
+            return model.refine(coarse, **budget, progress=console.progress), len(coarse.rows)
         settings: dict[str, Any] = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
         model.settings(**settings)  # what is wrong with them is said before any work
-        n = arguments.n if arguments.n is not None else USUAL if within is None else rows_within(model, within)
-        drawn = model.sample(
+        n = arguments.n if arguments.n is not None else DEFAULT_SAMPLES if within is None else rows_within(model, within)
+        result = model.sample(
             n,
             seed=arguments.seed,
             **budget,
@@ -134,7 +134,7 @@ def _drawn(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> 
             **settings,
             progress=console.progress,
         )
-        return drawn, n
+        return result, n
 
 
 def rows_within(model: AnytimeModel, within: float) -> int:
@@ -143,19 +143,19 @@ def rows_within(model: AnytimeModel, within: float) -> int:
 
     Budget(codes=1, within=within)  # says what is wrong with it
     for _ in range(2):  # the first one finds everything cold
-        took = model.sample(USUAL, codes=1).seconds
-    fit = int(USUAL * ROOM * within / took)
-    if fit >= USUAL:
-        return USUAL
+        took = model.sample(DEFAULT_SAMPLES, codes=1).seconds
+    fit = int(DEFAULT_SAMPLES * MAX_FIRST_CODE_SHARE * within / took)
+    if fit >= DEFAULT_SAMPLES:
+        return DEFAULT_SAMPLES
     fewer = 1 << max(0, fit.bit_length() - 1)
     rows = "1 sample" if fewer == 1 else f"{fewer} samples"
-    text = f"{rows}, as one code of {USUAL} takes {took:.3g} s here, too much of --within; -n N draws another number"
+    text = f"{rows}, as one code of {DEFAULT_SAMPLES} takes {took:.3g} s here, too much of --within; -n N draws another number"
     warn(text, DeadlineWarning)
     return fewer
 
 
 @contextmanager
-def stopped_by_interrupt() -> Iterator[threading.Event]:
+def stop_on_interrupt() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; a second one aborts."""
     stop = threading.Event()
     before = signal.getsignal(signal.SIGINT)
@@ -174,7 +174,7 @@ def stopped_by_interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _numbers(text: str, flag: str) -> list[int]:
+def _parse_ints(text: str, flag: str) -> list[int]:
     try:
         numbers = [int(number) for number in text.split(",")]
     except ValueError:
@@ -189,4 +189,4 @@ def _prefix(text: str | None) -> Tensor | None:
         return None
     import torch
 
-    return torch.tensor([_numbers(text, "--prefix")])
+    return torch.tensor([_parse_ints(text, "--prefix")])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anytime.recipes.presets import Recipe, RunConfig
 
 
-CONTINUOUS = ("vae", "pixels", "pca")
+CODELESS_KINDS = ("vae", "pixels", "pca")
 """Recipes of models without codes."""
 
 
@@ -38,7 +38,7 @@ class Arguments(Common):
     recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] | None = None
     """The paper's, our best, the original VQ-VAE with a PixelCNN, a VAE without a prior, or a density of dequantised pixels or
     of their principal components; best for digits, else paper."""
-    truncation: Annotated[str | None, tyro.conf.arg(metavar="LAW")] = None
+    truncation: Annotated[str | None, tyro.conf.arg(metavar="DISTRIBUTION")] = None
     """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     layout: Literal["channel", "spatial"] | None = None
     """One code per channel of the feature map (paper, best), or one per place of it."""
@@ -48,7 +48,7 @@ class Arguments(Common):
     """Another kind of prior: an LSTM with the Transformer's number of weights, or a PixelCNN with the codes on a square."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """A local copy of the set in its published format, or the folder of pictures or sounds."""
-    share: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    reuse: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
     size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Height and width of the pictures, for folder."""
@@ -71,48 +71,50 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     device = pick_device(arguments.device)
     dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
     config = _config(arguments, dataset, device)
-    folder = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
-    alone_or_first = os.environ.get("RANK", "0") == "0"
-    with TrainingConsole() if alone_or_first else contextlib.nullcontext() as console:
+    run_dir = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
+    is_main_process = os.environ.get("RANK", "0") == "0"
+    with TrainingConsole() if is_main_process else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not here: training on {dataset.source}")
-        if console is not None and dataset.is_sound and not dataset.synthetic:
+        if console is not None and dataset.is_audio and not dataset.synthetic:
             console.say(dataset.source)  # how it was cut, scaled, padded and split, and what is missing
-        report = _trained(config, dataset, folder, device, console, arguments.share)
+        report = _train_and_report(config, dataset, run_dir, device, console, arguments.reuse)
         if report is None:
             return None
     seconds = time.monotonic() - started
-    print(f"model    {folder / 'model'}")
+    print(f"model    {run_dir / 'model'}")
     for name, path in report.paths.items():
         print(f"{name:<8} {path}")
-    after = "" if arguments.recipe in CONTINUOUS else f"; next: anytime sample {folder} --fraction 0.25"
+    after = "" if arguments.recipe in CODELESS_KINDS else f"; next: anytime sample {run_dir} --fraction 0.25"
     print(f"{seconds:.0f} s{after}")
     paths = {name: str(path) for name, path in report.paths.items()}
-    return {"run": str(folder), "model": str(folder / "model"), "seconds": seconds, **paths, **report.numbers}
+    return {"run": str(run_dir), "model": str(run_dir / "model"), "seconds": seconds, **paths, **report.metrics}
 
 
-def _trained(
+def _train_and_report(
     config: RunConfig | VAERunConfig | DensityRunConfig,
     dataset: Dataset,
-    folder: Path,
+    run_dir: Path,
     device: torch.device,
     console: TrainingConsole | None,
-    share: Path | None,
+    reuse: Path | None,
 ) -> Report | None:
     """Train, and report where this process is the one to do so."""
-    from anytime.baselines.density_training import DensityPlan, DensityRunConfig
-    from anytime.baselines.vae_training import VAEPlan, VAERunConfig
+    from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
+    from anytime.baselines.vae_training import VAERunConfig, VAERunSpec
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
-    from anytime.training.run import train, train_plan, used
+    from anytime.training.run import train, train_spec, training_subset
 
     if isinstance(config, VAERunConfig):
-        vae = train_plan(VAEPlan, config, dataset, folder, device, console, typed_command(), share)
-        return None if console is None else write_vae_report(folder, vae, used(dataset, config))
+        vae = train_spec(VAERunSpec, config, dataset, run_dir, device, console, typed_command(), reuse)
+        return None if console is None else write_vae_report(run_dir, vae, training_subset(dataset, config))
     if isinstance(config, DensityRunConfig):
-        density = train_plan(DensityPlan, config, dataset, folder, device, console, typed_command())
-        return None if console is None else write_density_report(folder, density, used(dataset, config), config.seed)
-    model = train(config, dataset, folder, device, console, typed_command(), share)
-    return None if console is None else write_report(folder, model, used(dataset, config))
+        density = train_spec(DensityRunSpec, config, dataset, run_dir, device, console, typed_command())
+        return (
+            None if console is None else write_density_report(run_dir, density, training_subset(dataset, config), config.seed)
+        )
+    model = train(config, dataset, run_dir, device, console, typed_command(), reuse)
+    return None if console is None else write_report(run_dir, model, training_subset(dataset, config))
 
 
 def _config(
@@ -125,14 +127,14 @@ def _config(
     return _codes_config(arguments, arguments.recipe, dataset, device)
 
 
-def _codes_config(arguments: Arguments, which: Recipe | None, dataset: Dataset, device: torch.device) -> RunConfig:
-    from anytime.autoencoders.truncation import parse
+def _codes_config(arguments: Arguments, recipe_name: Recipe | None, dataset: Dataset, device: torch.device) -> RunConfig:
+    from anytime.autoencoders.truncation import parse_truncation
     from anytime.core.config import override
-    from anytime.recipes.base import computed_on
+    from anytime.recipes.base import with_device_defaults
     from anytime.recipes.modify import with_length, with_prior
     from anytime.recipes.presets import recipe, scaled, with_layout, with_truncation
 
-    config = recipe(arguments.name, which, dataset.shape)
+    config = recipe(arguments.name, recipe_name, dataset.shape)
     if arguments.layout is not None:
         config = with_layout(config, arguments.layout)
     if arguments.length is not None:
@@ -141,15 +143,15 @@ def _codes_config(arguments: Arguments, which: Recipe | None, dataset: Dataset, 
         config = with_prior(config, arguments.prior)
     config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
-        config = with_truncation(config, parse(arguments.truncation))
-    return override(computed_on(config, device.type), arguments.set)
+        config = with_truncation(config, parse_truncation(arguments.truncation))
+    return override(with_device_defaults(config, device.type), arguments.set)
 
 
 def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) -> VAERunConfig:
-    from anytime.autoencoders.truncation import parse
+    from anytime.autoencoders.truncation import parse_truncation
     from anytime.baselines.vae_training import vae
     from anytime.core.config import override
-    from anytime.recipes.base import computed_on
+    from anytime.recipes.base import with_device_defaults
 
     if arguments.prior is not None or arguments.layout is not None:
         flag = "--layout" if arguments.prior is None else "--prior"
@@ -158,17 +160,17 @@ def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) ->
         raise UserError(f"--length must be at least 1, not {arguments.length}")
     config = replace(vae(arguments.name, dataset.shape, arguments.scale, arguments.length), seed=arguments.seed)
     if arguments.truncation is not None:
-        config = replace(config, ordered=replace(config.ordered, truncation=parse(arguments.truncation)))
-    return override(computed_on(config, device.type), arguments.set)
+        config = replace(config, ordered=replace(config.ordered, truncation=parse_truncation(arguments.truncation)))
+    return override(with_device_defaults(config, device.type), arguments.set)
 
 
 def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device: torch.device) -> DensityRunConfig:
     from anytime.baselines.density_training import density
     from anytime.core.config import override
-    from anytime.recipes.base import computed_on
+    from anytime.recipes.base import with_device_defaults
 
-    for flag in ("prior", "layout", "length", "truncation", "share"):
+    for flag in ("prior", "layout", "length", "truncation", "reuse"):
         if getattr(arguments, flag) is not None:
             raise UserError(f"--{flag} does not go with --recipe {space}, which has one stage and no codes; leave it out")
     config = replace(density(arguments.name, dataset.shape, space, arguments.scale), seed=arguments.seed)
-    return override(computed_on(config, device.type), arguments.set)
+    return override(with_device_defaults(config, device.type), arguments.set)

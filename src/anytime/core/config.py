@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 
-SET = "--set"  # where values come from that are typed; keys stand behind a space
+SET_FLAG = "--set"  # where values come from that are typed; keys stand behind a space
 FORMAT = 1
 
 Config = TypeVar("Config")
@@ -45,12 +45,12 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in data:
         if key not in fields:
-            raise UserError(f"{where} has the unknown key {key!r}; {nearest(key, fields)}")
+            raise UserError(f"{where} has the unknown key {key!r}; {did_you_mean(key, fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise UserError(f"{where} lacks the key {name!r}")
-    hints, dot = typing.get_type_hints(cls), " " if where == SET else "."
+    hints, dot = typing.get_type_hints(cls), " " if where == SET_FLAG else "."
     return cls(**{k: _value(hints[k], _with_kind(fields[k], value), f"{where}{dot}{k}") for k, value in data.items()})
 
 
@@ -77,12 +77,12 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if classes and isinstance(value, dict):
         return _instance(classes, value, where)
     for member in members:
-        if (built := _leaf(member, value, where)) is not _MISFIT:
+        if (built := _leaf(member, value, where)) is not _INVALID:
             return built
     if classes:
         first = "kind" if len(classes) > 1 else dataclasses.fields(classes[0])[0].name
         raise UserError(f"{where} must be a group of settings, such as {where}.{first}, not {value!r}")
-    raise UserError(f"{where} must be {_spoken(hint)}, not {value!r}")
+    raise UserError(f"{where} must be {_type_name(hint)}, not {value!r}")
 
 
 def _instance(classes: list[type], value: dict[str, Any], where: str) -> Any:
@@ -91,11 +91,11 @@ def _instance(classes: list[type], value: dict[str, Any], where: str) -> Any:
     kinds = {_kind(c): c for c in classes}
     kind = value.get("kind")
     if kind not in kinds:
-        raise UserError(f"{where} has the kind {kind!r}; {nearest(str(kind), kinds)}")
+        raise UserError(f"{where} has the kind {kind!r}; {did_you_mean(str(kind), kinds)}")
     return from_dict(kinds[kind], {k: v for k, v in value.items() if k != "kind"}, where)
 
 
-_MISFIT = object()
+_INVALID = object()
 
 
 def _leaf(hint: Any, value: Any, where: str) -> Any:
@@ -103,18 +103,18 @@ def _leaf(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         item, *rest = typing.get_args(hint)
         if rest != [...] and len(value) != 1 + len(rest):
-            return _MISFIT
+            return _INVALID
         items = [item] * len(value) if rest == [...] else [item, *rest]
         return tuple(_value(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(items, value, strict=True)))
     if origin is typing.Literal:
-        return value if value in typing.get_args(hint) else _MISFIT
+        return value if value in typing.get_args(hint) else _INVALID
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     fits = hint in (int, str, bool) and type(value) is hint
-    return value if fits else _MISFIT
+    return value if fits else _INVALID
 
 
-def _spoken(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
         return " or ".join(repr(v) for v in typing.get_args(hint))
@@ -154,11 +154,11 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
             target = _child(target, parent, ".".join(parents[:depth]))
         _child(target, last, ".".join(parents))
         target[last] = value
-    return from_dict(type(config), data, SET)
+    return from_dict(type(config), data, SET_FLAG)
 
 
 def _child(target: Any, key: str, where: str) -> Any:
     if not isinstance(target, dict) or key not in target:
         known = target if isinstance(target, dict) else {}
-        raise UserError(f"--set names the unknown key {key!r}{' in ' + where if where else ''}; {nearest(key, known)}")
+        raise UserError(f"--set names the unknown key {key!r}{' in ' + where if where else ''}; {did_you_mean(key, known)}")
     return target[key]

@@ -28,10 +28,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A closing half-sentence for an unknown name: the nearest match if there is one, and all that is known.
 
-    >>> nearest("mnits", ["mnist", "cifar10"])
+    >>> did_you_mean("mnits", ["mnist", "cifar10"])
     "did you mean 'mnist'? Known: cifar10, mnist"
     """
     known = sorted(known)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 1.5  # seconds of work before a bar is worth the lines it takes
+BAR_DELAY = 1.5  # seconds of work before a bar is worth the lines it takes
 
 
 def _bars(*, size: bool = False) -> Any | None:
@@ -26,7 +26,7 @@ def _bars(*, size: bool = False) -> Any | None:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def track(items: Iterable[T], total: int, label: str, patience: float = PATIENCE) -> Iterator[T]:
+def track(items: Iterable[T], total: int, label: str, delay: float = BAR_DELAY) -> Iterator[T]:
     """Pass `items` on and, once `patience` seconds have gone, show how many are done and the time left."""
     bars, task, begun = _bars(), None, time.monotonic()
     with ExitStack() as stack:
@@ -34,7 +34,7 @@ def track(items: Iterable[T], total: int, label: str, patience: float = PATIENCE
             yield item
             if bars is None:
                 continue
-            if task is None and time.monotonic() - begun > patience:
+            if task is None and time.monotonic() - begun > delay:
                 task = stack.enter_context(bars).add_task(label, total=total)
             if task is not None:
                 bars.update(task, completed=done)

@@ -15,20 +15,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 # A 32-bit finaliser found by search for low bias (constants of the public `lowbias32`), as signed int32.
-_MULTIPLY = (0x7FEB352D, 0x846CA68B - (1 << 32))
+_MULTIPLIERS = (0x7FEB352D, 0x846CA68B - (1 << 32))
 _GOLDEN = 0x9E3779B9 - (1 << 32)  # 2^32 / golden ratio: spreads small consecutive integers
-_ALL = 0xFFFFFFFF  # the bits of a word
+_MASK32 = 0xFFFFFFFF  # the bits of a word
 
 
 def _mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    x = (x ^ ((x >> 16) & 0xFFFF)) * _MULTIPLY[0]
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * _MULTIPLY[1]
+    x = (x ^ ((x >> 16) & 0xFFFF)) * _MULTIPLIERS[0]
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * _MULTIPLIERS[1]
     return x ^ ((x >> 16) & 0xFFFF)
 
 
 def _word(value: int) -> int:
     """The low 32 bits of `value` as a signed int32."""
-    value &= _ALL
+    value &= _MASK32
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
@@ -43,20 +43,20 @@ def key(seed: int) -> tuple[int, int]:
 
     In plain integers: every request begins with a seed of its own, and dozens of operations on tensors would be felt there.
     """
-    low, high = seed & _ALL, seed >> 32 & _ALL
+    low, high = seed & _MASK32, seed >> 32 & _MASK32
     # Were `high` mixed into both alike, seeds with the same low ^ high would be one.
-    return _word(_absorbed(low, high)), _word(_absorbed(low ^ 0x5851F42D, _mixed(high)))
+    return _word(_absorb_int(low, high)), _word(_absorb_int(low ^ 0x5851F42D, _mix_int(high)))
 
 
-def _absorbed(word: int, value: int) -> int:
+def _absorb_int(word: int, value: int) -> int:
     """`_absorb` of unsigned words."""
-    return _mixed((word ^ value) + _GOLDEN & _ALL)
+    return _mix_int((word ^ value) + _GOLDEN & _MASK32)
 
 
-def _mixed(x: int) -> int:
+def _mix_int(x: int) -> int:
     """`_mix` of an unsigned word."""
-    x = (x ^ x >> 16) * _MULTIPLY[0] & _ALL
-    x = (x ^ x >> 15) * _MULTIPLY[1] & _ALL
+    x = (x ^ x >> 16) * _MULTIPLIERS[0] & _MASK32
+    x = (x ^ x >> 15) * _MULTIPLIERS[1] & _MASK32
     return x ^ x >> 16
 
 

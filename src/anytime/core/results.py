@@ -10,7 +10,7 @@ from typing import Any
 
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
-from anytime.core.storage import write_json, write_whole
+from anytime.core.storage import write_atomic, write_json
 from anytime.evaluation.html import plot_png
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def read(path: Path) -> Results:
 def write_figure(path: Path, figure: Any) -> Path:
     """A matplotlib figure as PNG beside the results file that it was drawn from, whole or not at all."""
     target = path.with_suffix(".png")
-    write_whole(target, plot_png(figure))
+    write_atomic(target, plot_png(figure))
     return target
 
 
@@ -77,10 +77,10 @@ def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, 
     return {place: mean(values) for place, values in found.items()}
 
 
-def agreed(each: Sequence[bool], together: bool) -> bool | None:
+def combine_seeds(each: Sequence[bool], together: bool) -> bool | None:
     """A claim by several seeds: as all of them together say, undecided where they say it holds and one of them denies it.
 
-    >>> agreed([True, True], True), agreed([True, False], True), agreed([True, False], False)
+    >>> combine_seeds([True, True], True), combine_seeds([True, False], True), combine_seeds([True, False], False)
     (True, None, False)
     """
     return together if all(each) or not together else None

@@ -25,7 +25,7 @@ class DamagedFileError(UserError):
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`: flushed and renamed to it on success, removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # A random part: several processes of one training may write the same file at the same time.
@@ -39,10 +39,10 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
     try:
-        with replacing(path) as partial:
+        with atomic_path(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another --out") from None
@@ -50,7 +50,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """A JSON file of ours, with its format number."""
-    write_whole(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomic(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -63,19 +63,19 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None) -> str:
     """Save tensors with JSON facts beside them in the header; returns their digest."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    found, facts = digest(whole), facts or {}
+    found, metadata = digest(whole), metadata or {}
     # One entry: safetensors writes several in an order that changes from call to call, and equal files have equal bytes.
-    header = {"format": FORMAT, "facts": facts, "seal": _seal(found, facts)}
-    write_whole(path, save(whole, {"anytime": json.dumps(header)}))
+    header = {"format": FORMAT, "facts": metadata, "seal": _checksum(found, metadata)}
+    write_atomic(path, save(whole, {"anytime": json.dumps(header)}))
     return found
 
 
-def _seal(found: str, facts: Mapping[str, Any]) -> str:
+def _checksum(found: str, metadata: Mapping[str, Any]) -> str:
     """A hash of the tensors' digest and of the facts beside them."""
-    return hashlib.sha256(f"{found} {json.dumps(facts)}".encode()).hexdigest()
+    return hashlib.sha256(f"{found} {json.dumps(metadata)}".encode()).hexdigest()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
@@ -90,7 +90,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
         raise DamagedFileError(
             f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
         ) from None
-    found, facts = digest(tensors), header.get("facts", {})
-    if _seal(found, facts) != header.get("seal"):
+    found, metadata = digest(tensors), header.get("facts", {})
+    if _checksum(found, metadata) != header.get("seal"):
         raise DamagedFileError(f"{path} was altered: its contents do not match its digest; restore it from where it came from")
-    return tensors, facts, found
+    return tensors, metadata, found

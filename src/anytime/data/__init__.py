@@ -1,7 +1,7 @@
 """Sets of pictures: a catalogue, verified downloads, readers of the published formats, batches and picture files."""
 
-from anytime.data.dataset import Dataset, synthetic
+from anytime.data.dataset import Dataset, synthetic_images
 from anytime.data.download import get
-from anytime.data.registry import CATALOG, Entry, load
+from anytime.data.registry import DATASETS, DatasetInfo, load
 
-__all__ = ["CATALOG", "Dataset", "Entry", "get", "load", "synthetic"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "get", "load", "synthetic_images"]

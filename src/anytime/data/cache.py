@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from anytime.core.errors import UserError
-from anytime.core.storage import replacing
+from anytime.core.storage import atomic_path
 
-STAMPS = "verified.json"
+VERIFIED = "verified.json"
 
 
-def cache_folder() -> Path:
+def cache_dir() -> Path:
     """`$ANYTIME_CACHE`, or the platform's cache folder."""
     if chosen := os.environ.get("ANYTIME_CACHE"):
         return Path(chosen).expanduser()
@@ -36,15 +36,15 @@ def verify(path: Path, expected: str, name: str, advice: str | None = None) -> N
 
     A file found right is remembered by size and time, for hashing 1.4 GB at every start would cost seconds.
     """
-    if _remembered(path.parent).get(path.name) == _stamp(path, expected):
+    if _read_verified(path.parent).get(path.name) == _stamp(path, expected):
         return
     got = digest(path, expected.partition(":")[0])
     if got != expected:
-        raise rejected(path, path, expected, got, name, advice)
-    remember(path, expected)
+        raise quarantine(path, path, expected, got, name, advice)
+    mark_verified(path, expected)
 
 
-def rejected(found: Path, target: Path, expected: str, got: str, name: str, advice: str | None = None) -> UserError:
+def quarantine(found: Path, target: Path, expected: str, got: str, name: str, advice: str | None = None) -> UserError:
     """Move a file with a wrong checksum to `TARGET.rejected` and make the error that says so."""
     aside = target.with_name(target.name + ".rejected")
     try:
@@ -57,10 +57,10 @@ def rejected(found: Path, target: Path, expected: str, got: str, name: str, advi
     )
 
 
-def remember(path: Path, expected: str) -> None:
+def mark_verified(path: Path, expected: str) -> None:
     """Note that `path` was found right, so that the next start need not hash it."""
-    stamps = _remembered(path.parent) | {path.name: _stamp(path, expected)}
-    with suppress(OSError), replacing(path.parent / STAMPS) as partial:
+    stamps = _read_verified(path.parent) | {path.name: _stamp(path, expected)}
+    with suppress(OSError), atomic_path(path.parent / VERIFIED) as partial:
         partial.write_text(json.dumps(stamps, indent=1))
 
 
@@ -69,9 +69,9 @@ def _stamp(path: Path, expected: str) -> list[str | int]:
     return [expected, status.st_size, status.st_mtime_ns]
 
 
-def _remembered(folder: Path) -> dict[str, list[str | int]]:
+def _read_verified(folder: Path) -> dict[str, list[str | int]]:
     try:
-        stamps = json.loads((folder / STAMPS).read_text())
+        stamps = json.loads((folder / VERIFIED).read_text())
     except (OSError, ValueError):
         return {}
     return stamps if isinstance(stamps, dict) else {}

@@ -7,41 +7,41 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, Request
-from anytime.data.folder import by_name, square
-from anytime.data.image_files import Album, decoded, find_pictures
+from anytime.data.dataset import Dataset, ReadOptions
+from anytime.data.folder import describe_crop, split_by_name
+from anytime.data.image_files import ImageFiles, decode_images, find_images
 
 FACES, PARTITION = "img_align_celeba", "list_eval_partition.txt"
 
 
-def read_celeba(request: Request) -> Dataset:
+def read_celeba(options: ReadOptions) -> Dataset:
     """Faces at 64 x 64; the centre square of the aligned 178 x 218 pictures leaves out 20 rows at either end."""
-    where, partition = _find(request.where)
-    album = find_pictures(where)
-    if not album.stamps:
-        raise UserError(f"{where} lacks {FACES}/ or {FACES}.zip, and {PARTITION}: point --data at the folder that holds them")
+    root, partition = _find(options.root)
+    files = find_images(root)
+    if not files.stamps:
+        raise UserError(f"{root} lacks {FACES}/ or {FACES}.zip, and {PARTITION}: point --data at the folder that holds them")
     if partition is None:
-        return by_name(request, album, channels=3)
-    parts = _parts(album, partition)
-    pixels = decoded(album.only(name for part in parts for name in part), request.size, request.cache, channels=3)
+        return split_by_name(options, files, channels=3)
+    parts = _parts(files, partition)
+    pixels = decode_images(files.select(name for part in parts for name in part), options.size, options.cache, channels=3)
     train, validation, test = torch.split(pixels, [len(part) for part in parts])
-    source = f"CelebA, {len(pixels):,} aligned faces, {square(request.size)}; the published split"
-    return Dataset(request.name, train, validation, test, source)
+    source = f"CelebA, {len(pixels):,} aligned faces, {describe_crop(options.size)}; the published split"
+    return Dataset(options.name, train, validation, test, source)
 
 
-def _find(where: Path) -> tuple[Path, Path | None]:
+def _find(root: Path) -> tuple[Path, Path | None]:
     """The pictures and the list of their parts; a set in its published layout must have the list."""
-    beside = [path for path in (where / PARTITION, where.parent / PARTITION) if path.is_file()]
-    published = [path for path in (where / FACES, where / f"{FACES}.zip") if path.exists()]
-    if published and not (where / PARTITION).is_file():
-        raise UserError(f"{where} lacks {PARTITION}: put it beside {published[0].name}, or point --data at {published[0]}")
-    return published[0] if published else where, beside[0] if beside else None
+    partition_paths = [path for path in (root / PARTITION, root.parent / PARTITION) if path.is_file()]
+    published = [path for path in (root / FACES, root / f"{FACES}.zip") if path.exists()]
+    if published and not (root / PARTITION).is_file():
+        raise UserError(f"{root} lacks {PARTITION}: put it beside {published[0].name}, or point --data at {published[0]}")
+    return published[0] if published else root, partition_paths[0] if partition_paths else None
 
 
-def _parts(album: Album, partition: Path) -> list[list[str]]:
+def _parts(files: ImageFiles, partition: Path) -> list[list[str]]:
     """The names for training, validation and test, matched without their endings so that converted copies fit too."""
     listed = _read_partition(partition)
-    stems = {name: PurePosixPath(name).stem for name in album.names}
+    stems = {name: PurePosixPath(name).stem for name in files.names}
     unlisted = [name for name, stem in stems.items() if stem not in listed]
     if unlisted:
         raise UserError(
@@ -51,7 +51,7 @@ def _parts(album: Album, partition: Path) -> list[list[str]]:
     for name, stem in stems.items():
         parts[listed[stem]].append(name)
     if not all(parts):
-        raise UserError(f"{album.where} has no pictures of one part of {partition}: complete it, or move {PARTITION} away")
+        raise UserError(f"{files.root} has no pictures of one part of {partition}: complete it, or move {PARTITION} away")
     return parts
 
 

@@ -17,21 +17,21 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, Request, drawn_validation
+from anytime.data.dataset import Dataset, ReadOptions, with_random_validation
 
 FOLDER, ARCHIVE, ARRAYS = "cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
-def read_cifar10(request: Request) -> Dataset:
+def read_cifar10(options: ReadOptions) -> Dataset:
     """The first of the three forms that is there."""
     forms: dict[str, Callable[[Path], tuple[Tensor, Tensor]]] = {FOLDER: _folder, ARCHIVE: _archive, ARRAYS: _arrays}
-    if request.where.name == FOLDER:
-        return drawn_validation(request.name, *_folder(request.where), _source(FOLDER))
+    if options.root.name == FOLDER:
+        return with_random_validation(options.name, *_folder(options.root), _source(FOLDER))
     for form, read in forms.items():
-        if (request.where / form).exists():
-            return drawn_validation(request.name, *read(request.where / form), _source(form))
-    raise UserError(f"{request.where} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point --data at a folder that holds one")
+        if (options.root / form).exists():
+            return with_random_validation(options.name, *read(options.root / form), _source(form))
+    raise UserError(f"{options.root} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point --data at a folder that holds one")
 
 
 def _source(form: str) -> str:
@@ -81,7 +81,7 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
 def read_batch(content: bytes, path: Path) -> UInt8[np.ndarray, "n 3072"]:
     """The pixels of one pickled batch."""
     try:
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except UserError as error:
         raise UserError(f"{path} {error}") from None
     except Exception as error:  # broken pickles raise anything: EOFError, KeyError, IndexError, UnicodeDecodeError, ...
@@ -101,7 +101,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 # Asked of numpy, for where it keeps them differs between its versions: what makes an array up to protocol 4, and in 5.
 _RECONSTRUCT, _FROM_BUFFER = np.zeros(1).__reduce_ex__(4)[0], np.zeros(1).__reduce_ex__(5)[0]
-_ADMITTED: dict[tuple[str, str], Any] = {
+_ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
@@ -112,10 +112,10 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 }
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     """Numpy arrays in plain containers: a pickle may name any function to be called, and these name no other."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
+        if (module, name) not in _ALLOWED:
             raise UserError(f"asks to run {module}.{name}, which no CIFAR-10 batch does: do not trust it, download it again")
-        return _ADMITTED[module, name]
+        return _ALLOWED[module, name]

@@ -20,7 +20,7 @@ Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel ti
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class AudioLabels:
     """Which digit is spoken: in every training recording, and in every crop of the other parts."""
 
     train: Int64[Tensor, " train"]
@@ -43,9 +43,9 @@ class Dataset:
     source: str
     """one phrase for logs and results: where the pixels came from, how they were cropped and split"""
     synthetic: bool = False
-    drawn: bool = False
+    random_validation: bool = False
     """whether the validation part was drawn from the training pictures that the set publishes"""
-    labels: Labels | None = None
+    labels: AudioLabels | None = None
     """of spoken digits; no model sees them, a recogniser does"""
 
     @property
@@ -54,11 +54,11 @@ class Dataset:
         return tuple(self.train.shape[1:])
 
     @property
-    def is_sound(self) -> bool:
+    def is_audio(self) -> bool:
         return isinstance(self.train, Recordings)
 
     @property
-    def pictures(self) -> UInt8[Tensor, "train channel height width"]:
+    def images(self) -> UInt8[Tensor, "train channel height width"]:
         """The training part of a set of pictures."""
         assert isinstance(self.train, Tensor), f"{self.name} holds sounds"
         return self.train
@@ -76,7 +76,7 @@ class Dataset:
         """
         if isinstance(self.train, Recordings):
             return self.train.tiles()
-        return torch.cat([self.pictures, self.validation]) if self.drawn and self.test is not None else self.pictures
+        return torch.cat([self.images, self.validation]) if self.random_validation and self.test is not None else self.images
 
     def subset(self, train: int, validation: int) -> Dataset:
         """The first `train` training examples and the first `validation` of the validation and the test part."""
@@ -85,16 +85,16 @@ class Dataset:
         source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
         labels = None
         if self.labels is not None:
-            labels = Labels(self.labels.train[:train], self.labels.validation[:validation], self.labels.test[:validation])
+            labels = AudioLabels(self.labels.train[:train], self.labels.validation[:validation], self.labels.test[:validation])
         return replace(self, train=parts[0], validation=parts[1], test=test, source=source, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReadOptions:
     """What a reader is asked for."""
 
     name: str
-    where: Path  # the folder (or zip file) that holds the set in its published form
+    root: Path  # the folder (or zip file) that holds the set in its published form
     size: int  # height and width of the pictures
     cache: Path  # for decoded arrays
 
@@ -104,19 +104,19 @@ def split_validation(
 ) -> tuple[UInt8[Tensor, "rest ..."], UInt8[Tensor, "drawn ..."]]:
     """Draw 5,000 examples by seed (a tenth of a smaller set) for validation; both parts keep the order of the set."""
     count = min(VALIDATION, max(1, len(train) // 10))
-    drawn = torch.zeros(len(train), dtype=torch.bool)
-    drawn[permutation(len(train), seed)[:count]] = True
-    return train[~drawn], train[drawn]
+    random_validation = torch.zeros(len(train), dtype=torch.bool)
+    random_validation[permutation(len(train), seed)[:count]] = True
+    return train[~random_validation], train[random_validation]
 
 
-def drawn_validation(name: str, train: Tensor, test: Tensor | None, source: str) -> Dataset:
+def with_random_validation(name: str, train: Tensor, test: Tensor | None, source: str) -> Dataset:
     """The dataset of a set that publishes no validation part."""
-    rest, drawn = split_validation(train)
-    source = f"{source}; {len(drawn):,} of {len(train):,} training pictures drawn by seed 0 for validation"
-    return Dataset(name, rest, drawn, test, source, drawn=True)
+    rest, random_validation = split_validation(train)
+    source = f"{source}; {len(random_validation):,} of {len(train):,} training pictures drawn by seed 0 for validation"
+    return Dataset(name, rest, random_validation, test, source, random_validation=True)
 
 
-def synthetic(name: str, shape: tuple[int, ...], count: int = 1024, seed: int = 0) -> Dataset:
+def synthetic_images(name: str, shape: tuple[int, ...], count: int = 1024, seed: int = 0) -> Dataset:
     """`count` training pictures of soft strokes, an eighth as many for validation and test; a pure function of the seed.
 
     Strokes rather than noise: they have few degrees of freedom, so that a small model trained for seconds visibly learns.

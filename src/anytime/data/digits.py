@@ -12,7 +12,7 @@ import torch
 from jaxtyping import UInt8
 
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, Request, drawn_validation
+from anytime.data.dataset import Dataset, ReadOptions, with_random_validation
 from anytime.data.mnist import parse_idx, to_idx
 
 FOLDER = Path(__file__).parent / "embedded"
@@ -45,7 +45,7 @@ class Digits:
         return Digits(*arrays)
 
 
-def embedded(folder: Path = FOLDER) -> Digits:
+def load_embedded(folder: Path = FOLDER) -> Digits:
     """The embedded file, once its checksum is found right."""
     path = folder / FILE
     try:
@@ -58,8 +58,8 @@ def embedded(folder: Path = FOLDER) -> Digits:
     return Digits.unpack(packed)
 
 
-def read_digits(request: Request) -> Dataset:
+def read_digits(options: ReadOptions) -> Dataset:
     """The embedded digits without their labels."""
-    digits = embedded(request.where)
+    digits = load_embedded(options.root)
     train, test = (torch.from_numpy(part.copy()).unsqueeze(1) for part in (digits.train, digits.test))
-    return drawn_validation(request.name, train, test, "10,000 MNIST digits that come with the package, as many of each")
+    return with_random_validation(options.name, train, test, "10,000 MNIST digits that come with the package, as many of each")

@@ -8,10 +8,10 @@ from pathlib import Path
 from anytime.core.errors import UserError
 from anytime.core.progress import DownloadBar
 from anytime.data import digits
-from anytime.data.cache import cache_folder, digest, rejected, remember, verify
-from anytime.data.registry import RemoteFile, find, unfetched
+from anytime.data.cache import cache_dir, digest, mark_verified, quarantine, verify
+from anytime.data.registry import RemoteFile, find, no_download_reason
 
-__all__ = ["cache_folder", "download", "get"]
+__all__ = ["cache_dir", "download", "get"]
 
 
 def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
@@ -20,8 +20,8 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
     if entry.embedded:
         return digits.FOLDER
     if not entry.files:
-        raise UserError(f"{name} {unfetched(entry)}: pass the folder with --data DIR")
-    folder = (cache or cache_folder()) / name
+        raise UserError(f"{name} {no_download_reason(entry)}: pass the folder with --data DIR")
+    folder = (cache or cache_dir()) / name
     for file in entry.files:
         if (folder / file.name).is_file():
             verify(folder / file.name, file.hash, name)
@@ -41,7 +41,7 @@ def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, a
         _fetch(file, partial, progress, advice or f"try again, or pass a copy of {name} with --data DIR")
         got = digest(partial, file.hash.partition(":")[0])
         if got != file.hash:
-            raise rejected(partial, target, file.hash, got, name, advice)
+            raise quarantine(partial, target, file.hash, got, name, advice)
         partial.replace(target)
     except OSError as error:
         reason = error.strerror or error
@@ -49,7 +49,7 @@ def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, a
     finally:
         with suppress(OSError):
             partial.unlink()
-    remember(target, file.hash)
+    mark_verified(target, file.hash)
     return target
 
 

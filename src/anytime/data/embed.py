@@ -12,7 +12,7 @@ from jaxtyping import Int, UInt8
 
 from anytime.core.errors import UserError
 from anytime.core.random import permutation
-from anytime.core.storage import replacing
+from anytime.core.storage import atomic_path
 from anytime.data.digits import FILE, FOLDER, SHA256, Digits
 from anytime.data.mnist import IMAGES, LABELS, find_idx, read_idx
 
@@ -24,10 +24,10 @@ def choose(labels: UInt8[np.ndarray, " n"], each: int, seed: int = SEED) -> Int[
     """`each` examples of every digit, drawn by seed, in the order of the set so that the digits stay mixed."""
     chosen = []
     for digit in range(10):
-        (places,) = np.nonzero(labels == digit)
-        if len(places) < each:
-            raise UserError(f"only {len(places)} examples are labelled {digit} and {each} are needed: give all of MNIST")
-        chosen.append(places[permutation(len(places), seed, digit)[:each].numpy()])
+        (indices,) = np.nonzero(labels == digit)
+        if len(indices) < each:
+            raise UserError(f"only {len(indices)} examples are labelled {digit} and {each} are needed: give all of MNIST")
+        chosen.append(indices[permutation(len(indices), seed, digit)[:each].numpy()])
     return np.sort(np.concatenate(chosen))
 
 
@@ -45,11 +45,11 @@ def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
     target = Path(arguments[1]) if len(arguments) == 2 else FOLDER / FILE
     packed = build(Path(arguments[0])).pack()
-    with replacing(target) as partial:
+    with atomic_path(target) as partial:
         partial.write_bytes(packed)
     got = hashlib.sha256(packed).hexdigest()
-    verdict = "as expected" if got == SHA256 else f"not {SHA256}: enter it as SHA256 in digits.py"
-    print(f"{target}: {len(packed):,} bytes, sha256 {got}, {verdict}")
+    status = "as expected" if got == SHA256 else f"not {SHA256}: enter it as SHA256 in digits.py"
+    print(f"{target}: {len(packed):,} bytes, sha256 {got}, {status}")
 
 
 if __name__ == "__main__":

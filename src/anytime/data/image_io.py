@@ -10,14 +10,14 @@ from jaxtyping import UInt8
 
 from anytime.core.errors import UserError
 
-RULE = "centre square, Lanczos"  # what `decode` does; kept arrays made by another rule are not used
+PREPROCESSING = "centre square, Lanczos"  # what `decode` does; kept arrays made by another rule are not used
 
 Stream = BufferedReader | BytesIO
 _GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 _Image = Any  # PIL.Image.Image: Pillow is imported only where a picture is read
 
 
-def header(stream: Stream, label: str) -> tuple[bool, int]:
+def header(stream: Stream, filename: str) -> tuple[bool, int]:
     """Whether a picture is stored as grey, and its shorter side; decodes nothing."""
     from PIL import Image
 
@@ -25,10 +25,10 @@ def header(stream: Stream, label: str) -> tuple[bool, int]:
         with Image.open(stream) as image:
             return image.mode in _GREY, min(image.size)
     except Exception as error:  # see decode
-        raise _unreadable(label, error) from error
+        raise _unreadable(filename, error) from error
 
 
-def decode(stream: Stream, label: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
+def decode(stream: Stream, filename: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
     """The picture's centre square at `size`, and how long its shorter side was.
 
     Resized with Lanczos, which Pillow widens when shrinking, so that nothing aliases; a picture of exactly the size keeps
@@ -41,14 +41,14 @@ def decode(stream: Stream, label: str, size: int, channels: int) -> tuple[UInt8[
             image.load()
             flat = _flatten(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
     except Exception as error:  # on broken bytes Pillow's decoders raise a dozen types, SyntaxError and struct.error among them
-        raise _unreadable(label, error) from error
+        raise _unreadable(filename, error) from error
     pixels = np.asarray(_square(flat, size)).reshape(size, size, channels)
     return np.array(pixels.transpose(2, 0, 1), order="C"), min(flat.size)
 
 
-def _unreadable(label: str, error: Exception) -> UserError:
+def _unreadable(filename: str, error: Exception) -> UserError:
     reason = "no known picture format" if "cannot identify" in str(error) else str(error) or type(error).__name__
-    return UserError(f"{label} is not a readable picture ({reason}): remove or replace it")
+    return UserError(f"{filename} is not a readable picture ({reason}): remove or replace it")
 
 
 def _flatten(image: _Image, mode: str) -> _Image:

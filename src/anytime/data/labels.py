@@ -13,25 +13,25 @@ from torch import Tensor
 
 from anytime.core.errors import UserError
 from anytime.data import digits
-from anytime.data.cache import cache_folder
+from anytime.data.cache import cache_dir
 from anytime.data.dataset import Dataset, split_validation
 from anytime.data.mnist import LABELS, find_idx, read_idx
-from anytime.data.registry import CATALOG, find, located
+from anytime.data.registry import DATASETS, find, locate
 
-CLASSES = 10
+NUM_CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class ImageLabels:
     """A class from 0 to 9 for every picture, in the parts and the order of the `Dataset` of the same name."""
 
     train: UInt8[Tensor, " train"]
     validation: UInt8[Tensor, " validation"]
     test: UInt8[Tensor, " test"]
 
-    def subset(self, train: int, validation: int) -> Labels:
+    def subset(self, train: int, validation: int) -> ImageLabels:
         """As `Dataset.subset`."""
-        return Labels(self.train[:train], self.validation[:validation], self.test[:validation])
+        return ImageLabels(self.train[:train], self.validation[:validation], self.test[:validation])
 
     def check(self, dataset: Dataset) -> None:
         """Refuse labels of other pictures, as far as their numbers tell."""
@@ -41,27 +41,27 @@ class Labels:
             raise UserError(f"{sum(ours):,} labels do not fit the {sum(theirs):,} pictures of {dataset.name}: correct --data")
 
 
-def _digits(where: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
-    found = digits.embedded(where)
+def _digits(root: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
+    found = digits.load_embedded(root)
     return found.train_labels, found.test_labels
 
 
-def _idx(where: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
-    train, test = (read_idx(path, 1) for path in find_idx(where, LABELS))
+def _idx(root: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
+    train, test = (read_idx(path, 1) for path in find_idx(root, LABELS))
     return train, test
 
 
-READERS: dict[str, Callable[[Path], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits, "idx": _idx}
+LABEL_READERS: dict[str, Callable[[Path], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits, "idx": _idx}
 
 
-def load_labels(name: str, *, data: Path | None = None, cache: Path | None = None) -> Labels:
+def load_labels(name: str, *, data: Path | None = None, cache: Path | None = None) -> ImageLabels:
     """The labels of a set by name, found where `load` finds its pictures."""
     entry = find(name)
-    if entry.reader not in READERS:
-        known = ", ".join(sorted(known.name for known in CATALOG.values() if known.reader in READERS))
+    if entry.reader not in LABEL_READERS:
+        known = ", ".join(sorted(known.name for known in DATASETS.values() if known.reader in LABEL_READERS))
         raise UserError(f"the labels of {name} are not read here; those of {known} are")
-    train, test = READERS[entry.reader](located(entry, data, cache or cache_folder()))
-    if max(train.max(), test.max()) >= CLASSES:
-        raise UserError(f"the labels of {name} go beyond {CLASSES - 1}: replace the files with the published ones")
-    rest, drawn = split_validation(torch.from_numpy(train.copy()))
-    return Labels(rest, drawn, torch.from_numpy(test.copy()))
+    train, test = LABEL_READERS[entry.reader](locate(entry, data, cache or cache_dir()))
+    if max(train.max(), test.max()) >= NUM_CLASSES:
+        raise UserError(f"the labels of {name} go beyond {NUM_CLASSES - 1}: replace the files with the published ones")
+    rest, random_validation = split_validation(torch.from_numpy(train.copy()))
+    return ImageLabels(rest, random_validation, torch.from_numpy(test.copy()))

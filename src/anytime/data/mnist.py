@@ -13,17 +13,17 @@ import torch
 from jaxtyping import UInt8
 
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, Request, drawn_validation
+from anytime.data.dataset import Dataset, ReadOptions, with_random_validation
 
 IMAGES = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
 LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def read_mnist(request: Request) -> Dataset:
+def read_mnist(options: ReadOptions) -> Dataset:
     """MNIST or Fashion-MNIST from the files that their authors publish."""
-    paths = find_idx(request.where, IMAGES)
+    paths = find_idx(options.root, IMAGES)
     train, test = (torch.from_numpy(read_idx(path, 3).copy()).unsqueeze(1) for path in paths)
-    return drawn_validation(request.name, train, test, f"{request.name}, all pixels as published")
+    return with_random_validation(options.name, train, test, f"{options.name}, all pixels as published")
 
 
 def find_idx(folder: Path, names: tuple[str, ...]) -> list[Path]:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 from anytime.data import digits
 from anytime.data.audio_datasets import read_audiomnist, read_vctk
-from anytime.data.cache import cache_folder, verify
+from anytime.data.cache import cache_dir, verify
 from anytime.data.celeba import read_celeba
 from anytime.data.cifar import read_cifar10
-from anytime.data.dataset import Dataset, Request
-from anytime.data.folder import DEFAULT, read_folder
+from anytime.data.dataset import Dataset, ReadOptions
+from anytime.data.folder import DEFAULT_SIZE, read_folder
 from anytime.data.mnist import read_mnist
 from anytime.data.recordings import CROP
 
@@ -29,7 +29,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class DatasetInfo:
     """What is known of a set before a single pixel is read."""
 
     name: str
@@ -40,11 +40,11 @@ class Entry:
     reader: str  # key of READERS
     files: tuple[RemoteFile, ...] = ()
     embedded: bool = False
-    shown: bool = True
+    redistributable: bool = True
     """Whether its own pictures may stand in results that are passed on."""
 
 
-READERS: dict[str, Callable[[Request], Dataset]] = {
+READERS: dict[str, Callable[[ReadOptions], Dataset]] = {
     "digits": digits.read_digits,
     "idx": read_mnist,
     "cifar10": read_cifar10,
@@ -61,13 +61,13 @@ def _idx_files(base: str, hashes: tuple[str, ...], sizes: tuple[int, ...]) -> tu
     return tuple(RemoteFile(n, base + n, f"md5:{h}", s) for n, h, s in zip(_IDX, hashes, sizes, strict=True))
 
 
-def _drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
+def _google_drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
     url = f"https://drive.usercontent.google.com/download?id={key}&export=download&confirm=t"
     return RemoteFile(name, url, f"md5:{md5}", size)
 
 
 _ENTRIES = (
-    Entry(
+    DatasetInfo(
         name="digits",
         description="10,000 MNIST digits, 1,000 of each, that come with the package",
         shape=(1, 28, 28),
@@ -76,7 +76,7 @@ _ENTRIES = (
         reader="digits",
         embedded=True,
     ),
-    Entry(
+    DatasetInfo(
         name="mnist",
         description="handwritten digits, 60,000 for training and 10,000 for test",
         shape=(1, 28, 28),
@@ -94,7 +94,7 @@ _ENTRIES = (
             (9_912_422, 28_881, 1_648_877, 4_542),
         ),
     ),
-    Entry(
+    DatasetInfo(
         name="fashion-mnist",
         description="pieces of clothing in MNIST's format, 60,000 for training and 10,000 for test",
         shape=(1, 28, 28),
@@ -112,7 +112,7 @@ _ENTRIES = (
             (26_421_880, 29_515, 4_422_102, 5_148),
         ),
     ),
-    Entry(
+    DatasetInfo(
         name="cifar10",
         description="small photographs of ten kinds of things, 50,000 for training and 10,000 for test",
         shape=(3, 32, 32),
@@ -128,20 +128,24 @@ _ENTRIES = (
             ),
         ),
     ),
-    Entry(
+    DatasetInfo(
         name="celeba",
         description="202,599 faces, aligned, centre square at 64 x 64",
         shape=(3, 64, 64),
         licence="non-commercial research only",
-        shown=False,
+        redistributable=False,
         homepage="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         reader="celeba",
         files=(
-            _drive("img_align_celeba.zip", "0B7EVK8r0v71pZjFTYXZWM3FlRnM", "00d2c5bc6d35e252742224ab0c1e8fcb", 1_443_490_838),
-            _drive("list_eval_partition.txt", "0B7EVK8r0v71pY0NSMzRuSXJEVkk", "d32c9cbf5e040fd4025c592c306e6668", 2_836_386),
+            _google_drive(
+                "img_align_celeba.zip", "0B7EVK8r0v71pZjFTYXZWM3FlRnM", "00d2c5bc6d35e252742224ab0c1e8fcb", 1_443_490_838
+            ),
+            _google_drive(
+                "list_eval_partition.txt", "0B7EVK8r0v71pY0NSMzRuSXJEVkk", "d32c9cbf5e040fd4025c592c306e6668", 2_836_386
+            ),
         ),
     ),
-    Entry(
+    DatasetInfo(
         name="vctk",
         description="English sentences read by 110 voices, as crops of 0.96 s at 16 kHz, from --data DIR",
         shape=(1, CROP),
@@ -149,7 +153,7 @@ _ENTRIES = (
         homepage="https://datashare.ed.ac.uk/handle/10283/3443",
         reader="vctk",
     ),
-    Entry(
+    DatasetInfo(
         name="audiomnist",
         description="30,000 spoken digits of 60 voices, at 16 kHz, from --data DIR",
         shape=(1, CROP),
@@ -157,7 +161,7 @@ _ENTRIES = (
         homepage="https://github.com/soerenab/AudioMNIST",
         reader="audiomnist",
     ),
-    Entry(
+    DatasetInfo(
         name="folder",
         description="your own pictures, from --data DIR, at --size N; or your own sounds",
         shape=None,
@@ -166,23 +170,23 @@ _ENTRIES = (
         reader="folder",
     ),
 )
-CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+DATASETS: dict[str, DatasetInfo] = {entry.name: entry for entry in _ENTRIES}
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> DatasetInfo:
     """The entry of that name, or an error that suggests the nearest."""
-    if name not in CATALOG:
-        raise UserError(f"unknown dataset {name!r}: {nearest(name, CATALOG)}")
-    return CATALOG[name]
+    if name not in DATASETS:
+        raise UserError(f"unknown dataset {name!r}: {did_you_mean(name, DATASETS)}")
+    return DATASETS[name]
 
 
-def state(entry: Entry, cache: Path | None = None) -> str:
+def state(entry: DatasetInfo, cache: Path | None = None) -> str:
     """Where the set stands on this machine: embedded, in the cache, not downloaded, or needs --data."""
     if entry.embedded:
         return "embedded"
     if not entry.files:
         return "needs --data"
-    folder = (cache or cache_folder()) / entry.name
+    folder = (cache or cache_dir()) / entry.name
     return "in the cache" if all((folder / file.name).is_file() for file in entry.files) else "not downloaded"
 
 
@@ -191,31 +195,31 @@ def load(name: str, *, data: Path | None = None, size: int | None = None, cache:
     entry = find(name)
     if size is not None and entry.shape is not None:
         kind = "pictures" if len(entry.shape) == 3 else "sounds"
-        raise UserError(f"--size does not apply to {name}, whose {kind} are {_times(entry.shape)}: leave it out")
-    cache = cache or cache_folder()
-    side = entry.shape[-1] if entry.shape else DEFAULT if size is None else size
-    dataset = READERS[entry.reader](Request(name, located(entry, data, cache), side, cache))
-    if size is not None and dataset.is_sound:
+        raise UserError(f"--size does not apply to {name}, whose {kind} are {_format_shape(entry.shape)}: leave it out")
+    cache = cache or cache_dir()
+    side = entry.shape[-1] if entry.shape else DEFAULT_SIZE if size is None else size
+    dataset = READERS[entry.reader](ReadOptions(name, locate(entry, data, cache), side, cache))
+    if size is not None and dataset.is_audio:
         raise UserError(f"--size {size} does not apply to {data}, which holds sounds: leave it out")
     if entry.shape is not None and dataset.shape != entry.shape:
         raise UserError(
-            f"the pictures in {data} are {_times(dataset.shape)}, not {_times(entry.shape)} as {name}'s: correct --data"
+            f"the pictures in {data} are {_format_shape(dataset.shape)}, not {_format_shape(entry.shape)} as {name}'s: correct --data"
         )
     return dataset
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def located(entry: Entry, data: Path | None, cache: Path) -> Path:
+def locate(entry: DatasetInfo, data: Path | None, cache: Path) -> Path:
     """The folder or file that holds the set: `data` where given, else embedded or in the cache, its checksums found right."""
     if data is not None:
-        return _given(entry, data)
+        return _check_data_path(entry, data)
     if entry.embedded:
         return digits.FOLDER
     if state(entry, cache) == "needs --data":
-        raise UserError(f"{entry.name} {unfetched(entry)}: pass the folder with --data DIR")
+        raise UserError(f"{entry.name} {no_download_reason(entry)}: pass the folder with --data DIR")
     if state(entry, cache) == "not downloaded":
         raise UserError(f"{entry.name} is not downloaded: run `anytime data get {entry.name}` or pass a copy with --data DIR")
     for file in entry.files:
@@ -223,12 +227,12 @@ def located(entry: Entry, data: Path | None, cache: Path) -> Path:
     return cache / entry.name
 
 
-def unfetched(entry: Entry) -> str:
+def no_download_reason(entry: DatasetInfo) -> str:
     """Why there is nothing to download, in words."""
     return "reads your own pictures or sounds" if entry.shape is None else f"is not fetched by this program ({entry.homepage})"
 
 
-def _given(entry: Entry, data: Path) -> Path:
+def _check_data_path(entry: DatasetInfo, data: Path) -> Path:
     if entry.embedded:
         raise UserError(f"{entry.name} comes with the package: leave --data out")
     data = Path(data).expanduser()

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int16
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.core.storage import replacing, write_whole
-from anytime.data.audio_io import RATE, SCALE
+from anytime.core.storage import atomic_path, write_atomic
+from anytime.data.audio_io import INT16_MAX, SAMPLE_RATE
 
 
 def wav_bytes(x: Float[Tensor, "channel time"]) -> bytes:
@@ -21,20 +21,20 @@ def wav_bytes(x: Float[Tensor, "channel time"]) -> bytes:
     samples = _samples(x)
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
-        file.setparams((len(samples), 2, RATE, samples.shape[1], "NONE", "not compressed"))
+        file.setparams((len(samples), 2, SAMPLE_RATE, samples.shape[1], "NONE", "not compressed"))
         file.writeframes(np.ascontiguousarray(samples.T).tobytes())
     return buffer.getvalue()
 
 
 def write_wav(path: Path, x: Float[Tensor, "channel time"]) -> None:
-    write_whole(path, wav_bytes(x))
+    write_atomic(path, wav_bytes(x))
 
 
-def write_long_wav(path: Path, parts: Iterable[Float[Tensor, "1 time"]]) -> None:
+def write_wav_stream(path: Path, parts: Iterable[Float[Tensor, "1 time"]]) -> None:
     """A sound of one channel that is made a part at a time: never whole in memory, and whole or absent on disk."""
     try:
-        with replacing(path) as partial, wave.open(str(partial), "wb") as file:
-            file.setparams((1, 2, RATE, 0, "NONE", "not compressed"))
+        with atomic_path(path) as partial, wave.open(str(partial), "wb") as file:
+            file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", "not compressed"))
             for part in parts:
                 file.writeframes(_samples(part).tobytes())
     except OSError as error:
@@ -42,4 +42,4 @@ def write_long_wav(path: Path, parts: Iterable[Float[Tensor, "1 time"]]) -> None
 
 
 def _samples(x: Float[Tensor, "channel time"]) -> Int16[np.ndarray, "channel time"]:
-    return (x.detach().cpu().float().clamp(-1, 1) * SCALE).round().numpy().astype("<i2")
+    return (x.detach().cpu().float().clamp(-1, 1) * INT16_MAX).round().numpy().astype("<i2")

@@ -8,21 +8,27 @@ from pathlib import Path
 
 from anytime.core.errors import UserError
 from anytime.data import Dataset
-from anytime.data.cache import cache_folder
-from anytime.data.labels import Labels
+from anytime.data.cache import cache_dir
+from anytime.data.labels import ImageLabels
 from anytime.metrics import feature_stats
-from anytime.metrics.feature_stats import Statistics, gathered
-from anytime.metrics.image_classifier import RELIABLE, ClassifierConfig, ClassifierNetwork, recognised, trained_classifier
-from anytime.metrics.quality import Row, compared
+from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics
+from anytime.metrics.image_classifier import (
+    MIN_ACCURACY,
+    ClassifierConfig,
+    ClassifierNetwork,
+    confident_predictions,
+    load_or_train_classifier,
+)
+from anytime.metrics.quality import Row, compute_metrics
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter, Silent
+from anytime.training.log import Reporter, SilentReporter
 
 
-def recognition_rows(
+def classifier_rows(
     model: AnytimeModel,
     dataset: Dataset,
-    labels: Labels,
+    labels: ImageLabels,
     fractions: Sequence[float],
     samples: int,
     *,
@@ -39,35 +45,39 @@ def recognition_rows(
     """
     if dataset.test is None:
         raise UserError(f"--classifier compares with held-out pictures whose classes are known; {dataset.name} has none")
-    reporter, config = reporter or Silent(), config or ClassifierConfig()
-    network = trained_classifier(dataset, labels, config, model.device, reporter, cache)
+    reporter, config = reporter or SilentReporter(), config or ClassifierConfig()
+    network = load_or_train_classifier(dataset, labels, config, model.device, reporter, cache)
     accuracy = network.accuracy(dataset.test, labels.test)
     about: Row = {"series": "classifier", "accuracy": accuracy, "examples": len(dataset.test), "train": len(dataset.train)}
-    if accuracy < RELIABLE:
+    if accuracy < MIN_ACCURACY:
         about["warning"] = (
-            f"it names {accuracy:.2%} of the held-out pictures right, fewer than {RELIABLE:.0%}: its word is weak"
+            f"it names {accuracy:.2%} of the held-out pictures right, fewer than {MIN_ACCURACY:.0%}: its word is weak"
         )
-    kept = (cache or cache_folder()) / "features"
+    kept = (cache or cache_dir()) / "features"
     (real,), (train,) = (
-        gathered(feature_stats.pictures(label, x), network, kept, reporter)
-        for label, x in (("held-out", dataset.test), ("reference", dataset.pictures))
+        compute_statistics(feature_stats.images(label, x), network, kept, reporter)
+        for label, x in (("held-out", dataset.test), ("reference", dataset.images))
     )
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = feature_stats.samples("recognised", model, min(samples, feature_stats.KEPT), counts, seed, temperature)
-    each = gathered(source, network, folder, reporter)
-    drawn: Row = {"series": "recognised", "seed": seed, "temperature": temperature}
+    source = feature_stats.samples("recognised", model, min(samples, feature_stats.MAX_KEPT), counts, seed, temperature)
+    each = compute_statistics(source, network, folder, reporter)
+    about_samples: Row = {"series": "recognised", "seed": seed, "temperature": temperature}
     return [
         about,
-        {"series": "recognised data", **_seen(train, real, network)},
+        {"series": "recognised data", **_classifier_metrics(train, real, network)},
         *(
-            {**drawn, "fraction": fraction, "codes": count, **_seen(found, real, network)}
+            {**about_samples, "fraction": fraction, "codes": count, **_classifier_metrics(found, real, network)}
             for fraction, count, found in zip(fractions, counts, each, strict=True)
         ),
     ]
 
 
-def _seen(found: Statistics, real: Statistics, network: ClassifierNetwork) -> Row:
+def _classifier_metrics(found: FeatureStatistics, real: FeatureStatistics, network: ClassifierNetwork) -> Row:
     # As many of each: recall grows with their number.
-    found, real = (replace(known, kept=known.kept[: feature_stats.KEPT]) for known in (found, real))
-    seen = recognised(network.chances(found.kept))
-    return {"sure": seen.sure, "shares": seen.shares, **compared(found, real, network)}
+    found, real = (replace(known, kept=known.kept[: feature_stats.MAX_KEPT]) for known in (found, real))
+    predictions = confident_predictions(network.probabilities(found.kept))
+    return {
+        "confident": predictions.confident,
+        "class_fractions": predictions.class_fractions,
+        **compute_metrics(found, real, network),
+    }

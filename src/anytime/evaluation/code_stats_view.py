@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anytime.evaluation.html import can_plot, picture, plot_png
-from anytime.metrics.code_stats import alarms
+from anytime.evaluation.html import can_plot, image, plot_png
+from anytime.metrics.code_stats import code_warnings
 from anytime.metrics.quality import Row
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -18,7 +18,7 @@ LINES = 10  # of the table
 CAPTION = "What each code brings, how much each position varies, and what the prior needs to know it; bits, validation data."
 
 
-def evaluated(rows: Sequence[Row]) -> dict[str, Any]:
+def stats_from_evaluation(rows: Sequence[Row]) -> dict[str, Any]:
     """An order as `training.order` writes it, from the rows of an evaluation: of a model that has no run any more."""
     errors, bits = ([row for row in rows if row["series"] == series] for series in ("error", "bits"))
     if not errors or not bits:
@@ -31,33 +31,33 @@ def evaluated(rows: Sequence[Row]) -> dict[str, Any]:
         "examples": bits[0]["examples"],
         "entropy": entropy,
         "bits": [row["bits"] for row in bits],
-        "alarms": alarms(error, entropy),
+        "warnings": code_warnings(error, entropy),
     }
 
 
-def section(order: Mapping[str, Any]) -> list[str]:
+def code_stats_section(stats: Mapping[str, Any]) -> list[str]:
     """Parts of an HTML page; none where the run wrote nothing."""
-    if "gain" not in order:
+    if "gain" not in stats:
         return []
     parts = [
         "<h2>Order of the codes</h2>",
-        *(f"<p><strong>Warning: {html.escape(text)}.</strong></p>" for text in order["alarms"]),
+        *(f"<p><strong>Warning: {html.escape(text)}.</strong></p>" for text in stats["warnings"]),
     ]
     if can_plot():
-        parts.append(picture("png", plot_png(_figure(order)), CAPTION))
+        parts.append(image("png", plot_png(_figure(stats)), CAPTION))
     return parts
 
 
-def _figure(order: Mapping[str, Any]) -> Any:
+def _figure(stats: Mapping[str, Any]) -> Any:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
     drops, bits = figure.subplots(1, 2)
-    places = range(1, len(order["gain"]) + 1)
-    drops.bar(places, order["gain"])
-    bits.plot(places, order["entropy"], marker=".", label="entropy")
-    if "bits" in order:
-        bits.plot(places, order["bits"], marker=".", label="under the prior")
+    positions = range(1, len(stats["gain"]) + 1)
+    drops.bar(positions, stats["gain"])
+    bits.plot(positions, stats["entropy"], marker=".", label="entropy")
+    if "bits" in stats:
+        bits.plot(positions, stats["bits"], marker=".", label="under the prior")
     drops.set(xlabel="code i", ylabel="Δ(i)")
     bits.set(xlabel="code i", ylabel="bits", ylim=(0, None))
     bits.legend()
@@ -75,15 +75,15 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     return "".join(BLOCKS[round(max(0.0, part) / top * (len(BLOCKS) - 1))] for part in parts)
 
 
-def lines(order: Mapping[str, Any]) -> list[str]:
+def lines(stats: Mapping[str, Any]) -> list[str]:
     """The order for a terminal: a line of blocks for each quantity, a table of some positions, the alarms."""
-    columns = {name: order[name] for name in ("gain", "entropy", "bits") if name in order}
-    said = [f"{name:<8} {sparkline(values)}  up to {max(values):.4g}" for name, values in columns.items()]
+    columns = {name: stats[name] for name in ("gain", "entropy", "bits") if name in stats}
+    output = [f"{name:<8} {sparkline(values)}  up to {max(values):.4g}" for name, values in columns.items()]
     length = len(next(iter(columns.values())))
-    errors = {"error": order["error"][1:]} if "error" in order else {}
-    table = errors | columns | {name: order[name] for name in ("temperature",) if name in order}
-    said.append("    ".join(["code", *(f"{name:>9}" for name in table)]))
-    for place in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
-        cells = [f"{values[place - 1]:>{max(9, len(name))}.5f}" for name, values in table.items()]
-        said.append("    ".join([f"{place:>4}", *cells]))
-    return [*said, *(f"warning: {text}" for text in order.get("alarms", []))]
+    errors = {"error": stats["error"][1:]} if "error" in stats else {}
+    table = errors | columns | {name: stats[name] for name in ("temperature",) if name in stats}
+    output.append("    ".join(["code", *(f"{name:>9}" for name in table)]))
+    for position in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
+        cells = [f"{values[position - 1]:>{max(9, len(name))}.5f}" for name, values in table.items()]
+        output.append("    ".join([f"{position:>4}", *cells]))
+    return [*output, *(f"warning: {text}" for text in stats.get("warnings", []))]

@@ -9,35 +9,38 @@ from typing import Any, Literal
 
 import torch
 
-from anytime.autoencoders.quantizer import codebook_use
+from anytime.autoencoders.quantizer import codebook_usage
 from anytime.core.errors import UserError
 from anytime.core.random import derive, permutation
 from anytime.data import Dataset
-from anytime.data.labels import Labels
+from anytime.data.labels import ImageLabels
 from anytime.data.loader import to_uint8
-from anytime.evaluation.classifier_rows import recognition_rows
+from anytime.evaluation.classifier_rows import classifier_rows
 from anytime.metrics.code_stats import bits_by_position, entropy_by_position, error_by_codes, gains
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.image_classifier import ClassifierConfig
-from anytime.metrics.latency import REPEATS, Engine, speed_by_codes
-from anytime.metrics.precision_recall import nearer, nearest_pictures
-from anytime.metrics.quality import Row, data_row, reconstruction_rows, reference, sample_rows
+from anytime.metrics.latency import REPEATS, TimedSampler, latency_by_codes
+from anytime.metrics.precision_recall import compare_nearest, nearest_images
+from anytime.metrics.quality import Row, data_row, reconstruction_rows, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 from anytime.sampling import gumbel
 from anytime.sampling.budget import code_count
-from anytime.sampling.quality_table import Length, QualityTable
+from anytime.sampling.quality_table import QualityRow, QualityTable
 from anytime.sampling.warmth import FITTED
-from anytime.training.log import Reporter, Silent
-from anytime.training.sample_grids import encoded
+from anytime.training.log import Reporter, SilentReporter
+from anytime.training.sample_grids import encode_dataset
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
-COMPARED, NEIGHBOURS = 100, 3  # samples that are held against every training picture, and the nearest kept of each
-DRAWN, PICTURES = 1000, 10_000  # samples, and at most how many training and held-out pictures they are held against
-EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
+NEIGHBOUR_SAMPLES, NEIGHBOURS = 100, 3  # samples that are held against every training picture, and the nearest kept of each
+MEMORISATION_SAMPLES, MEMORISATION_IMAGES = (
+    1000,
+    10_000,
+)  # samples, and at most how many training and held-out pictures they are held against
+ERROR_EXAMPLES = 2000  # held-out examples behind the error of every length: enough for three digits
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class EvaluationSettings:
     """How much is measured."""
 
     samples: int = 50_000
@@ -61,7 +64,7 @@ class Settings:
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
         if not isinstance(self.temperature, str):
-            gumbel.Settings(temperature=self.temperature)  # says what is wrong with it
+            gumbel.SamplingSettings(temperature=self.temperature)  # says what is wrong with it
         elif self.temperature != FITTED:
             raise UserError(f"--temperature must be a number or {FITTED!r}, not {self.temperature!r}")
 
@@ -71,23 +74,23 @@ def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
     ours, theirs = model.config.autoencoder.shape, dataset.shape
     if ours != theirs:
         raise UserError(
-            f"the model makes {'sounds' if model.is_sound else 'pictures'} of {_times(ours)}, "
-            f"{dataset.name} has {'sounds' if dataset.is_sound else 'pictures'} of {_times(theirs)}; "
+            f"the model makes {'sounds' if model.is_audio else 'images'} of {_shape_text(ours)}, "
+            f"{dataset.name} has {'sounds' if dataset.is_audio else 'images'} of {_shape_text(theirs)}; "
             f"name the set it was trained on with --dataset and --data"
         )
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def assess(
+def evaluate_images(
     model: AnytimeModel,
     dataset: Dataset,
     network: FeatureNetwork,
-    settings: Settings,
+    settings: EvaluationSettings,
     *,
-    labels: Labels | None = None,
+    labels: ImageLabels | None = None,
     folder: Path | None = None,
     cache: Path | None = None,
     reporter: Reporter | None = None,
@@ -97,10 +100,10 @@ def assess(
 
     In `folder` is kept what a killed call goes on with when repeated, in `cache` what depends on the data alone.
     """
-    reporter = reporter or Silent()
+    reporter = reporter or SilentReporter()
     check_shape(model, dataset)
     x, fractions = dataset.held_out, settings.fractions
-    real = reference(dataset.published_train, network, cache, reporter)
+    real = reference_statistics(dataset.published_train, network, cache, reporter)
     rows = sample_rows(
         model, fractions, settings.samples, real, network,
         seed=settings.seed, temperature=settings.temperature, folder=folder, reporter=reporter,
@@ -110,12 +113,12 @@ def assess(
     rows += error_rows(model, dataset, reporter)
     rows += code_rows(model, dataset)
     if labels is not None:
-        rows += recognition_rows(
+        rows += classifier_rows(
             model, dataset, labels, fractions, settings.samples,
             seed=settings.seed, temperature=settings.temperature, config=settings.classifier,
             folder=folder, cache=cache, reporter=reporter,
         )  # fmt: skip
-    rows += [neighbour_row(model, dataset, settings), copy_row(model, dataset, settings)]
+    rows += [neighbour_row(model, dataset, settings), memorisation_row(model, dataset, settings)]
     rows += speed_rows(model, settings, reporter)
     return rows
 
@@ -126,15 +129,15 @@ def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal[
     for row in rows:
         if "codes" in row:
             by_series.setdefault(row["series"], {})[row["codes"]] = row
-    errors, sampled, timed = (by_series[name] for name in ("error", "samples", "speed"))
+    errors, sampled, latencies = (by_series[name] for name in ("error", "samples", "speed"))
     length = max(errors)
     found = [
-        Length(
+        QualityRow(
             codes=count,
             fraction=count / length,
             error=errors[count]["error"],
             fid=sampled.get(count, {}).get("fid"),
-            milliseconds=1000 * timed[count]["seconds_p50"] if count in timed else None,
+            latency_ms=1000 * latencies[count]["seconds_p50"] if count in latencies else None,
         )
         for count in range(1, length + 1)
     ]
@@ -145,7 +148,7 @@ def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal[
         data=facts["data"],
         examples=errors[length]["examples"],
         samples=next(iter(sampled.values()))["samples"],
-        batch=next(iter(timed.values()))["batch"],
+        batch=next(iter(latencies.values()))["batch"],
         engine=facts["engine"],
         hardware=facts["hardware"],
         date=facts["date"],
@@ -154,7 +157,7 @@ def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal[
 
 def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter) -> list[Row]:
     """Held-out reconstruction error from 0, 1, …, length codes, and Δ(i), what code i brings (Fig. 3)."""
-    x = dataset.held_out[:EXAMPLES]
+    x = dataset.held_out[:ERROR_EXAMPLES]
     reporter.stage("errors", 0, len(x))
     errors = error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
     drops = [None, *gains(errors)]
@@ -167,24 +170,24 @@ def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter) -> lis
 def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
     """Bits of each held-out code under the prior and on its own, and how much of the codebook the codes use."""
     model.eval()
-    codes = encoded(model.autoencoder, dataset.held_out)
+    codes = encode_dataset(model.autoencoder, dataset.held_out)
     bits, entropy = bits_by_position(model.prior, codes), entropy_by_position(codes, model.codebook_size)
-    use = codebook_use(torch.bincount(codes.flatten(), minlength=model.codebook_size))
-    whole = {"bits": sum(bits), "bits_per_code": sum(bits) / len(bits), "codebook_size": model.codebook_size}
+    use = codebook_usage(torch.bincount(codes.flatten(), minlength=model.codebook_size))
+    totals = {"bits": sum(bits), "bits_per_code": sum(bits) / len(bits), "codebook_size": model.codebook_size}
     return [
         *(
-            {"series": "bits", "position": place, "bits": b, "entropy": h, "examples": len(codes)}
-            for place, (b, h) in enumerate(zip(bits, entropy, strict=True), start=1)
+            {"series": "bits", "position": position, "bits": b, "entropy": h, "examples": len(codes)}
+            for position, (b, h) in enumerate(zip(bits, entropy, strict=True), start=1)
         ),
-        {"series": "codes", **whole, **asdict(use), "examples": len(codes)},
+        {"series": "codes", **totals, **asdict(use), "examples": len(codes)},
     ]
 
 
-def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> Row:
+def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: EvaluationSettings) -> Row:
     """Whether samples are copies: how far they are from the nearest training picture, beside held-out pictures' distance."""
     train = dataset.published_train
-    x = to_uint8(model.sample(COMPARED, seed=settings.seed, temperature=settings.temperature).data)
-    near, far = (nearest_pictures(part, train, NEIGHBOURS, model.device) for part in (x, dataset.held_out[:COMPARED]))
+    x = to_uint8(model.sample(NEIGHBOUR_SAMPLES, seed=settings.seed, temperature=settings.temperature).data)
+    near, far = (nearest_images(part, train, NEIGHBOURS, model.device) for part in (x, dataset.held_out[:NEIGHBOUR_SAMPLES]))
     return {
         "series": "neighbours",
         "seed": settings.seed,
@@ -198,35 +201,42 @@ def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> 
     }
 
 
-def copy_row(model: AnytimeModel, dataset: Dataset, settings: Settings) -> Row:
+def memorisation_row(model: AnytimeModel, dataset: Dataset, settings: EvaluationSettings) -> Row:
     """Whether samples are nearer to pictures that the model learned from than to as many that it never saw.
 
     Distances alone cannot tell, as smooth samples are near to everything. Where nothing is copied, half of the samples are
     nearer to a training picture; or as many as of the validation pictures, where the test pictures are of another kind.
     """
-    count, drawn = min(PICTURES, len(dataset.held_out), len(dataset.train)), min(DRAWN, settings.samples)
-    seen, unseen = (part[permutation(len(part), settings.seed)[:count]] for part in (dataset.pictures, dataset.held_out))
-    x = to_uint8(model.sample(drawn, seed=derive(settings.seed, "copies"), temperature=settings.temperature).data)
-    near, far, share = nearer(x, seen, unseen, model.device)
-    control = None if dataset.test is None else nearer(dataset.validation[:drawn], seen, unseen, model.device)[2]
+    count, sample_count = (
+        min(MEMORISATION_IMAGES, len(dataset.held_out), len(dataset.train)),
+        min(MEMORISATION_SAMPLES, settings.samples),
+    )
+    seen, unseen = (part[permutation(len(part), settings.seed)[:count]] for part in (dataset.images, dataset.held_out))
+    x = to_uint8(model.sample(sample_count, seed=derive(settings.seed, "copies"), temperature=settings.temperature).data)
+    near, far, closer_fraction = compare_nearest(x, seen, unseen, model.device)
+    control = (
+        None if dataset.test is None else compare_nearest(dataset.validation[:sample_count], seen, unseen, model.device)[2]
+    )
     return {
         "series": "copies",
         "seed": settings.seed,
         "temperature": settings.temperature,
-        "samples": drawn,
-        "pictures": count,
+        "samples": sample_count,
+        "images": count,
         "seen_distance": near,
         "unseen_distance": far,
-        "nearer_to_seen": share,
+        "nearer_to_seen": closer_fraction,
         "validation_nearer_to_seen": control,
     }
 
 
-def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> list[Row]:
+def speed_rows(model: AnytimeModel, settings: EvaluationSettings, reporter: Reporter) -> list[Row]:
     """Samples a second at the paper's batch, and the decoder's part of the time (Fig. 4b)."""
     counts = [code_count(model.length, fraction=fraction) for fraction in settings.fractions]
     reporter.stage("speed", 0, settings.repeats)
-    found = speed_by_codes(Engine(model), counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {}))
+    found = latency_by_codes(
+        TimedSampler(model), counts, repeats=settings.repeats, progress=lambda done: reporter.progress(done, {})
+    )
     return [
         {
             "series": "speed",
@@ -238,7 +248,7 @@ def speed_rows(model: AnytimeModel, settings: Settings, reporter: Reporter) -> l
             "seconds_p95": speed.p95,
             "draw_seconds": speed.draw,
             "decode_seconds": speed.decode,
-            "decode_share": speed.decode_share,
+            "decode_fraction": speed.decode_fraction,
             "repeats": speed.repeats,
         }
         for fraction, speed in zip(settings.fractions, found, strict=True)

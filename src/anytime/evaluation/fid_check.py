@@ -17,16 +17,16 @@ from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.inception import Inception, find_inception
-from anytime.metrics.quality import Row, data_row, reference
+from anytime.metrics.quality import Row, data_row, reference_statistics
 from anytime.training.run_dir import environment
 
-KNOWN = {"cifar10": (3.15, 0.02)}
+PUBLISHED_FID = {"cifar10": (3.15, 0.02)}
 """FID between training and test set, and how near we must come (law 8)."""
 
 
-def measured(dataset: Dataset, network: FeatureNetwork, cache: Path | None = None) -> Row:
+def held_out_row(dataset: Dataset, network: FeatureNetwork, cache: Path | None = None) -> Row:
     """Held-out pictures against the published training set."""
-    return data_row(dataset.held_out, reference(dataset.published_train, network, cache), network, cache)
+    return data_row(dataset.held_out, reference_statistics(dataset.published_train, network, cache), network, cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         device = pick_device(arguments.device)
         dataset = data.load(arguments.name, data=arguments.data)
-        row = measured(dataset, Inception(find_inception(arguments.inception), device, tf32=not arguments.exact))
+        row = held_out_row(dataset, Inception(find_inception(arguments.inception), device, tf32=not arguments.exact))
     except UserError as error:
         print(f"yardstick: {error}", file=sys.stderr)
         return 2
-    expected, tolerance = KNOWN.get(arguments.name, (None, 0.0))
+    expected, tolerance = PUBLISHED_FID.get(arguments.name, (None, 0.0))
     holds = None if expected is None else abs(row["fid"] - expected) <= tolerance
     facts = {"dataset": dataset.name, "data": dataset.source, "expected": expected, "tolerance": tolerance, "holds": holds}
     print(json.dumps({**facts, "row": row, "environment": environment(device)}))

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
 
 CacheKind = Literal["dynamic", "static"]
@@ -22,7 +22,7 @@ def has_huggingface() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-class HuggingFace:
+class HFSampler:
     """`generate` of Hugging Face transformers on a GPT-2 of the prior's size with random weights, then our decoder."""
 
     def __init__(
@@ -47,19 +47,21 @@ class HuggingFace:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
-        drawn = self.draw(n, seed=seed, codes=codes)
-        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "huggingface")
+        codes_sampled = self.draw(n, seed=seed, codes=codes)
+        return Sample(self.decode(codes_sampled), codes_sampled, 0.0, seed, torch.arange(n), SamplingSettings(), "huggingface")
 
     @torch.no_grad()
     def draw(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
         torch.manual_seed(seed)
         start = torch.full((n, 1), self.config.codebook_size, device=self.device)
         options = {"cache_implementation": "static"} if self.cache == "static" else {}
-        drawn: Tensor = self.network.generate(
+        codes_sampled: Tensor = self.network.generate(
             start, attention_mask=torch.ones_like(start), do_sample=True, top_k=0, min_new_tokens=codes, max_new_tokens=codes,
             pad_token_id=0, **options,
         )[:, 1:]  # fmt: skip
-        return drawn.clamp(max=self.config.codebook_size - 1)  # the start symbol may be drawn; the decoder does not know it
+        return codes_sampled.clamp(
+            max=self.config.codebook_size - 1
+        )  # the start symbol may be drawn; the decoder does not know it
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:

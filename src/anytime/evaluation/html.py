@@ -17,14 +17,14 @@ td { font-variant-numeric: tabular-nums } .facts td { overflow-wrap: anywhere }
 """
 
 
-def document(title: str, parts: Iterable[str]) -> str:
+def html_page(title: str, parts: Iterable[str]) -> str:
     """The whole file, its parts one after the other under the title."""
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
     return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n{body}\n</body></html>\n"
 
 
-def picture(kind: str, content: bytes, caption: str) -> str:
+def image(kind: str, content: bytes, caption: str) -> str:
     """A picture file (`kind` is png or gif) with words below it."""
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'

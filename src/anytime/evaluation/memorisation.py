@@ -18,8 +18,8 @@ from pathlib import Path
 from anytime import data
 from anytime.core.device import pick_device
 from anytime.core.errors import UserError
-from anytime.evaluation.evaluate import Settings, check_shape, copy_row
-from anytime.evaluation.model_card import portable
+from anytime.evaluation.evaluate import EvaluationSettings, check_shape, memorisation_row
+from anytime.evaluation.model_card import redact_paths
 from anytime.model import load
 from anytime.training.run_dir import environment
 
@@ -33,18 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu or cuda")
     arguments = parser.parse_args(argv)
     try:
-        settings = Settings(seed=arguments.seed)
+        settings = EvaluationSettings(seed=arguments.seed)
         model = load(arguments.model, pick_device(arguments.device))
-        if model.is_sound:
+        if model.is_audio:
             raise UserError(f"copies are looked for among pictures, and {arguments.model} makes sound")
         dataset = data.load(model.config.name, data=arguments.data)
         check_shape(model, dataset)
-        row = copy_row(model, dataset, replace(settings, temperature=model.config.temperature))
+        row = memorisation_row(model, dataset, replace(settings, temperature=model.config.temperature))
     except UserError as error:
         print(f"copies: {error}", file=sys.stderr)
         return 2
     given = sys.argv[1:] if argv is None else argv
-    command = portable(shlex.join(["python", "-m", "anytime.evaluation.memorisation", *given]))
+    command = redact_paths(shlex.join(["python", "-m", "anytime.evaluation.memorisation", *given]))
     facts = {"dataset": dataset.name, "data": dataset.source, "model": model.hash, "command": command}
     print(json.dumps({**facts, "row": row, "environment": environment(model.device)}, indent=1))
     return 0

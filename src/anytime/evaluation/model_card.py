@@ -18,21 +18,21 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core import storage
 from anytime.core.config import read_json
 from anytime.core.errors import UserError
-from anytime.data.audio_io import RATE
-from anytime.data.registry import CATALOG
+from anytime.data.audio_io import SAMPLE_RATE
+from anytime.data.registry import DATASETS
 from anytime.metrics.quality import Row
 from anytime.models.registry import CONFIG
 from anytime.recipes.presets import RunConfig
 from anytime.sampling.warmth import temperature_text
 
 FILE = "README.md"
-LIMITS = "## Limits"
+LIMITATIONS = "## Limits"
 UNMEASURED = "Not evaluated yet: there are no figures of this file."
 OWN_LICENCE = "The weights are under the package's licence, MIT."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class TrainingInfo:
     """A run, as its own files tell of it."""
 
     config: RunConfig
@@ -40,12 +40,12 @@ class Origin:
     """The last start of its environment.json."""
     seconds: Mapping[str, float]
     """Of training, by stage."""
-    alarms: Sequence[str]
+    warnings: Sequence[str]
     """What its order.json warns of."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class ModelInfo:
     """What is in the bundle."""
 
     hash: str
@@ -57,25 +57,25 @@ class Contents:
     parameters: Mapping[str, int]
 
 
-def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str, Any] | None) -> str:
+def model_card(name: str, training_info: TrainingInfo, contents: ModelInfo, evaluation: Mapping[str, Any] | None) -> str:
     """The whole file; `evaluation` is an evaluation.json of this very model."""
-    config, start = origin.config, origin.start
+    config, start = training_info.config, training_info.start
     autoencoder, length = config.model.autoencoder, contents.codes
-    kind, size = ("sound", _seconds(autoencoder)) if autoencoder.is_sound else ("picture", _times(autoencoder.shape))
-    minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in origin.seconds.items())
-    made = {
+    kind, size = ("sound", _seconds(autoencoder)) if autoencoder.is_audio else ("picture", _shape_text(autoencoder.shape))
+    minutes = ", ".join(f"{stage} {seconds / 60:.1f}" for stage, seconds in training_info.seconds.items())
+    training_table = {
         "data": start["data"] if start["data"].startswith(config.model.name) else f"{config.model.name}: {start['data']}",
         "examples": f"{start['examples']:,}",
         "recipe": f"{config.recipe}, scale {config.scale}, seed {config.seed}, {config.precision}",
         "epochs": config.epochs,
-        "command": f"`{portable(start['command'])}`",
+        "command": f"`{redact_paths(start['command'])}`",
         "hardware": start["hardware"],
         "minutes": minutes or "not known",
         "versions": f"anytime {start['anytime']}, torch {start['torch']}, commit {start['commit']}, {start['date']}",
     }
-    inside = {
-        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first{_more(config, length)}",
-        **_usual(contents.temperature),
+    contents_table = {
+        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first{_truncated_text(config, length)}",
+        **_temperature_row(contents.temperature),
         f"{kind}s": size,
         "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
         "prior": f"{contents.parameters['prior']:,} weights; {config.model.prior.summary}",
@@ -87,26 +87,26 @@ def card(name: str, origin: Origin, contents: Contents, evaluation: Mapping[str,
         f"An ordered autoencoder with an autoregressive prior over its codes, trained on {config.model.name}. Any number of "
         f"codes from 1 to {length} gives a complete {kind}: `anytime sample {name} --fraction 0.5`.",
         "## What it is",
-        table(("", ""), inside.items()),
+        table(("", ""), contents_table.items()),
         "## How it was made",
-        table(("", ""), made.items()),
+        table(("", ""), training_table.items()),
         "## Figures",
         *(figures(evaluation) if evaluation is not None else [UNMEASURED]),
-        LIMITS,
-        bullets(limits(config, origin.alarms, evaluation)),
+        LIMITATIONS,
+        bullets(limitations(config, training_info.warnings, evaluation)),
         "## Licence",
         f"{OWN_LICENCE} {data_licence(config.model.name)}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _more(config: RunConfig, codes: int) -> str:
+def _truncated_text(config: RunConfig, codes: int) -> str:
     """What is to be said of codes that were learned and are not there."""
-    learned = config.learning.autoencoder.length
+    learned = config.training_model.autoencoder.length
     return f"; {learned} were learned, the last {learned - codes} are cut off" if codes < learned else ""
 
 
-def _usual(temperature: float) -> dict[str, str]:
+def _temperature_row(temperature: float) -> dict[str, str]:
     """What is to be said of a temperature that is not everyone's."""
     return {} if temperature == 1 else {"temperature": f"{temperature:g} where nothing else is said"}
 
@@ -125,7 +125,7 @@ def measured(path: Path, found: str, folder: Path) -> dict[str, Any]:
     return data
 
 
-def add(folder: Path, path: Path) -> Path:
+def add_evaluation(folder: Path, path: Path) -> Path:
     """Put a further evaluation on the card, where its temperature's was before or behind all others, and keep it beside it.
 
     Its times are left out: they are no other than the first one's.
@@ -136,12 +136,12 @@ def add(folder: Path, path: Path) -> Path:
     data["rows"] = [row for row in data["rows"] if row["series"] != "speed"]
     warmth = next(row["temperature"] for row in data["rows"] if row["series"] == "samples")
     title = f"### At {temperature_text(warmth)}"
-    before, after = (folder / FILE).read_text(encoding="utf-8").split(f"{LIMITS}\n")
+    before, after = (folder / FILE).read_text(encoding="utf-8").split(f"{LIMITATIONS}\n")
     before = re.sub(rf"{re.escape(title)}\n.*?(?=\n##|\Z)", "", before, flags=re.DOTALL).rstrip()
-    parts = [before, title, *figures(data), f"{LIMITS}\n{after}"]
-    storage.write_whole(folder / FILE, "\n\n".join(parts).encode())
+    parts = [before, title, *figures(data), f"{LIMITATIONS}\n{after}"]
+    storage.write_atomic(folder / FILE, "\n\n".join(parts).encode())
     kept = folder / f"evaluation-{warmth}.json"
-    storage.write_json(kept, {**data, "command": portable(data["command"])})
+    storage.write_json(kept, {**data, "command": redact_paths(data["command"])})
     return kept
 
 
@@ -150,8 +150,8 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
     rows, facts = evaluation["rows"], evaluation["environment"]
     by_codes: dict[int, Row] = {}
     for row in rows:
-        if "fraction" in row and row["series"] in WANTED:
-            own = {f"{row['series']} {key}": row[key] for key in WANTED[row["series"]] if row.get(key) is not None}
+        if "fraction" in row and row["series"] in CARD_METRICS:
+            own = {f"{row['series']} {key}": row[key] for key in CARD_METRICS[row["series"]] if row.get(key) is not None}
             by_codes.setdefault(row["codes"], {"fraction": row["fraction"]}).update(own)
     errors = {row["codes"]: row["error"] for row in rows if row["series"] == "error"}
     columns = list(dict.fromkeys(key for row in by_codes.values() for key in row if key != "fraction"))
@@ -165,19 +165,19 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
         f"Measured from this file: {sampled['samples']:,} samples at {temperature_text(sampled['temperature'])} "
         f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, "
         f"{facts['engine']} engine, {facts['hardware']}, torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: "
-        f"`{portable(evaluation['command'])}`"
+        f"`{redact_paths(evaluation['command'])}`"
     )
     return [table(head, body), how]
 
 
-WANTED: dict[str, tuple[str, ...]] = {
+CARD_METRICS: dict[str, tuple[str, ...]] = {
     "samples": ("fid", "frechet_random", "precision", "recall"),
     "reconstructions": ("fid", "frechet_random"),
-    "recognised": ("sure", "recall_classifier"),
+    "recognised": ("confident", "recall_classifier"),
     "speed": ("samples_per_second",),
 }
 """Series of an evaluation and those of their numbers that a card shows."""
-NAMES = {
+HEADINGS = {
     "samples fid": "FID",
     "samples frechet_random": "frechet_random",
     "samples precision": "precision",
@@ -191,14 +191,14 @@ NAMES = {
 
 
 def heading(column: str) -> str:
-    return NAMES[column]
+    return HEADINGS[column]
 
 
-def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, Any] | None) -> list[str]:
+def limitations(config: RunConfig, warnings: Sequence[str], evaluation: Mapping[str, Any] | None) -> list[str]:
     """What it should not be taken for."""
     autoencoder = config.model.autoencoder
-    ours = f"Sounds of {_seconds(autoencoder)}" if autoencoder.is_sound else f"Pictures of {_times(autoencoder.shape[1:])}"
-    said = [
+    ours = f"Sounds of {_seconds(autoencoder)}" if autoencoder.is_audio else f"Pictures of {_shape_text(autoencoder.shape[1:])}"
+    sentences = [
         f"{ours} like those of {config.model.name}, and nothing else; it knows no classes or words.",
         "What the training set has too much or too little of, samples have too.",
         "The weights are rounded: codes differ from those of the run that they were made from.",
@@ -207,19 +207,19 @@ def limits(config: RunConfig, alarms: Sequence[str], evaluation: Mapping[str, An
         sampled = [row for row in evaluation["rows"] if row["series"] == "samples" and "fid" in row]
         if sampled and min(sampled, key=lambda row: float(row["fid"]))["codes"] != max(row["codes"] for row in sampled):
             best = min(sampled, key=lambda row: float(row["fid"]))
-            said.append(f"Its FID is lowest at {best['codes']} codes; the codes after them add detail, not FID.")
+            sentences.append(f"Its FID is lowest at {best['codes']} codes; the codes after them add detail, not FID.")
         near = next((row for row in evaluation["rows"] if row["series"] == "neighbours"), None)
         if near is not None:
-            said.append(
+            sentences.append(
                 f"The training picture nearest to a sample is at {near['distance']:.3f} (median, root mean square of pixels in "
                 f"[0, 1]), that nearest to a held-out picture at {near['held_out_distance']:.3f}."
             )
-        said += [copied(row) for row in evaluation["rows"] if row["series"] == "copies"]
-        said += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
-    return list(dict.fromkeys([*said, *(f"Order: {text}." for text in alarms)]))
+        sentences += [memorisation_text(row) for row in evaluation["rows"] if row["series"] == "memorisation"]
+        sentences += [f"Of its figures: {row['warning']}." for row in evaluation["rows"] if "warning" in row]
+    return list(dict.fromkeys([*sentences, *(f"Order: {text}." for text in warnings)]))
 
 
-def copied(row: Row) -> str:
+def memorisation_text(row: Row) -> str:
     """A row of the series `copies` in words."""
     control = row["validation_nearer_to_seen"]
     usual = "where nothing is copied it is half" if control is None else f"of validation pictures it is {control:.1%}"
@@ -229,32 +229,32 @@ def copied(row: Row) -> str:
     )
 
 
-def _times(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape))
 
 
 def _seconds(autoencoder: AutoencoderConfig) -> str:
-    return f"{autoencoder.shape[-1] / RATE:.2f} s at {RATE / 1000:g} kHz"
+    return f"{autoencoder.shape[-1] / SAMPLE_RATE:.2f} s at {SAMPLE_RATE / 1000:g} kHz"
 
 
 def data_licence(name: str) -> str:
     """The terms of the data, where they are known."""
-    entry = CATALOG.get(name)
+    entry = DATASETS.get(name)
     if entry is None or not entry.homepage:
         return "Of the data's licence nothing is known."
     return f"The data has its own ({entry.licence}): <{entry.homepage}>."
 
 
-def portable(command: str) -> str:
+def redact_paths(command: str) -> str:
     """A command without places of the machine that it was given on.
 
-    >>> portable("anytime train mnist --data /home/me/mnist --out=/tmp/run --seed 1")
+    >>> redact_paths("anytime train mnist --data /home/me/mnist --out=/tmp/run --seed 1")
     'anytime train mnist --data PATH --out=PATH --seed 1'
     """
-    return " ".join(_portable(word) for word in shlex.split(command))
+    return " ".join(_redact_path(word) for word in shlex.split(command))
 
 
-def _portable(word: str) -> str:
+def _redact_path(word: str) -> str:
     flag, equals, value = word.partition("=")
     place, before = (value, flag + equals) if equals and flag.startswith("-") else (word, "")
     return before + ("PATH" if place.startswith(("/", "~")) else shlex.quote(place))
@@ -283,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("evaluation", type=Path, metavar="FILE", help="evaluation.json of this very model")
     arguments = parser.parse_args(argv)
     try:
-        print(add(arguments.folder, arguments.evaluation))
+        print(add_evaluation(arguments.folder, arguments.evaluation))
     except UserError as error:
         print(f"card: {error}", file=sys.stderr)
         return 2

@@ -15,20 +15,20 @@ from torch import Tensor
 from anytime.baselines.density import DensityModel
 from anytime.baselines.vae import VAE
 from anytime.core.config import read_json
-from anytime.core.storage import write_json, write_whole
+from anytime.core.storage import write_atomic, write_json
 from anytime.data import Dataset
 from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.data.wav import write_wav
-from anytime.evaluation.code_stats_view import section
-from anytime.evaluation.html import can_plot, document, facts_table, picture, plot_png
-from anytime.metrics.code_stats import error_by_codes, read_order
+from anytime.evaluation.code_stats_view import code_stats_section
+from anytime.evaluation.html import can_plot, facts_table, html_page, image, plot_png
+from anytime.metrics.code_stats import error_by_codes, read_code_stats
 from anytime.metrics.likelihood import bits_per_dim
 from anytime.metrics.reconstruction import vae_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.training import log
 from anytime.training.sample_grids import code_rows
 
-EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
+REPORT_EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
 FRAMES = 32  # of the animation: a hundred of them, of faces, weigh as much as all the rest twenty times over
 FRAME_SECONDS = 0.25
 
@@ -36,43 +36,43 @@ FRAME_SECONDS = 0.25
 @dataclass(frozen=True, slots=True)
 class Report:
     paths: dict[str, Path]  # what was written, by name
-    numbers: dict[str, Any]  # what was measured
+    metrics: dict[str, Any]  # what was measured
 
 
 def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
     """Write `report.html`, a labelled grid of samples by code length and an animation into a finished run's folder."""
     sample = model.sample(64, seed=0)
-    errors = error_by_codes(model, dataset.held_out[:EXAMPLES], range(model.length + 1))
+    errors = error_by_codes(model, dataset.held_out[:REPORT_EXAMPLES], range(model.length + 1))
     rows = labelled_rows([(label, x[:16]) for label, x in code_rows(model, sample.codes)])
     paths = {
         "grid": folder / "samples" / "by-length.png",
-        "movie": folder / "samples" / "refining.gif",
+        "animation": folder / "samples" / "refining.gif",
         "errors": folder / "errors.json",
         "report": folder / "report.html",
     }
-    if model.is_sound:
-        paths |= {"sound": folder / "samples" / "x-0000.wav"}
-        write_wav(paths["sound"], sample.data[0])
+    if model.is_audio:
+        paths |= {"audio": folder / "samples" / "x-0000.wav"}
+        write_wav(paths["audio"], sample.data[0])
     write_png(paths["grid"], rows)
-    write_gif(paths["movie"], _frames(model, sample.codes), FRAME_SECONDS)
-    facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
+    write_gif(paths["animation"], _frames(model, sample.codes), FRAME_SECONDS)
+    facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(paths["errors"], facts)
-    write_whole(paths["report"], _page(folder, model, errors, rows, paths["movie"].read_bytes()).encode())
+    write_atomic(paths["report"], _page(folder, model, errors, rows, paths["animation"].read_bytes()).encode())
     return Report(paths, {"error_by_codes": errors})
 
 
 def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
     """A VAE's errors by number of groups, from its mean code; it draws no samples to show."""
-    errors = vae_error_by_codes(vae, dataset.held_out[:EXAMPLES], range(vae.length + 1))
+    errors = vae_error_by_codes(vae, dataset.held_out[:REPORT_EXAMPLES], range(vae.length + 1))
     path = folder / "errors.json"
-    facts = {"data": dataset.source, "examples": min(EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
+    facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(path, facts)
     return Report({"errors": path}, {"error_by_codes": errors})
 
 
 def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
     """The held-out bits per dimension of a density."""
-    x = dataset.held_out[:EXAMPLES]
+    x = dataset.held_out[:REPORT_EXAMPLES]
     bits = bits_per_dim(model, x, seed)
     path = folder / "bits.json"
     write_json(path, {"data": dataset.source, "examples": len(x), "bits_per_dim": bits})
@@ -82,23 +82,23 @@ def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, se
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
     """The samples sharpening from one code to all; long codes in strides."""
     counts = np.linspace(1, model.length, min(model.length, FRAMES)).round().astype(int)
-    scale = 1 if model.is_sound else max(1, 64 // model.config.autoencoder.shape[-1])
+    scale = 1 if model.is_audio else max(1, 64 // model.config.autoencoder.shape[-1])
     return [grid(model.decode(codes[:, :count]).cpu(), scale=scale) for count in counts]
 
 
-def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarray, movie: bytes) -> str:
+def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarray, animation: bytes) -> str:
     metrics = log.read(folder / "metrics.jsonl")
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}"
     parts = [
         "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
-        picture("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
-        picture("gif", movie, "One batch sharpening code by code."),
-        *_curves(metrics, errors, "samples in [-1, 1]" if model.is_sound else "pixels in [0, 1]"),
-        *section(read_order(folder)),
+        image("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
+        image("gif", animation, "One batch sharpening code by code."),
+        *_curves(metrics, errors, "samples in [-1, 1]" if model.is_audio else "pixels in [0, 1]"),
+        *code_stats_section(read_code_stats(folder)),
         "<h2>How it was made</h2>",
         _table(folder, metrics),
     ]
-    return document(title, parts)
+    return html_page(title, parts)
 
 
 def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> list[str]:
@@ -122,9 +122,9 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
     axes.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
     return [
         "<h2>Training</h2>",
-        picture("png", plot_png(losses), "Loss by epoch, on training and validation data."),
+        image("png", plot_png(losses), "Loss by epoch, on training and validation data."),
         "<h2>Error by code length</h2>",
-        picture("png", plot_png(curve), f"Held-out reconstruction error, {unit}, from the first codes."),
+        image("png", plot_png(curve), f"Held-out reconstruction error, {unit}, from the first codes."),
     ]
 
 

@@ -27,40 +27,40 @@ from anytime.core.errors import UserError
 from anytime.core.random import derive
 from anytime.core.storage import write_json
 from anytime.data import Dataset
-from anytime.evaluation.evaluate import FRACTIONS, Settings, check_shape
-from anytime.evaluation.model_card import portable
+from anytime.evaluation.evaluate import FRACTIONS, EvaluationSettings, check_shape
+from anytime.evaluation.model_card import redact_paths
 from anytime.metrics.features import FeatureNetwork
-from anytime.metrics.inception import network_for
-from anytime.metrics.quality import Row, reference, sample_rows
+from anytime.metrics.inception import load_feature_network
+from anytime.metrics.quality import Row, reference_statistics, sample_rows
 from anytime.model import AnytimeModel, load
-from anytime.training.log import Lines, Reporter
+from anytime.training.log import LineReporter, Reporter
 from anytime.training.run_dir import environment
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
-SAMPLES = 10_000
-RISE = 0.6
+SWEEP_SAMPLES = 10_000
+FID_MARGIN = 0.6
 """FID that more codes may cost on validation pictures, where one point is what we allow in the end: a choice needs a margin."""
 
 
-def measured(
+def sweep(
     model: AnytimeModel,
     dataset: Dataset,
     network: FeatureNetwork,
     temperatures: Sequence[float] = GRID,
-    samples: int = SAMPLES,
+    samples: int = SWEEP_SAMPLES,
     cache: Path | None = None,
     codes: Sequence[int] | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[list[Row]]:
     """Samples of every length, those of `evaluate` or `codes`, against the validation pictures, temperature by temperature."""
     check_shape(model, dataset)
-    shares = FRACTIONS if codes is None else [model.code_count(count) / model.length for count in codes]
-    real, seed = reference(dataset.validation, network, cache, reporter), derive(0, "temperatures")
+    fractions = FRACTIONS if codes is None else [model.code_count(count) / model.length for count in codes]
+    real, seed = reference_statistics(dataset.validation, network, cache, reporter), derive(0, "temperatures")
     for temperature in temperatures:
-        yield sample_rows(model, shares, samples, real, network, seed=seed, temperature=temperature, reporter=reporter)
+        yield sample_rows(model, fractions, samples, real, network, seed=seed, temperature=temperature, reporter=reporter)
 
 
-def chosen(rows: Sequence[Row], distance: str) -> float:
+def best_temperature(rows: Sequence[Row], distance: str) -> float:
     """The temperature of the least mean distance."""
     by_temperature: dict[float, list[float]] = {}
     for row in rows:
@@ -68,15 +68,15 @@ def chosen(rows: Sequence[Row], distance: str) -> float:
     return min(by_temperature, key=lambda t: sum(by_temperature[t]) / len(by_temperature[t]))
 
 
-def enough(rows: Sequence[Row], distance: str) -> int:
+def max_codes(rows: Sequence[Row], distance: str) -> int:
     """The most codes, of those measured, whose distance is at most `RISE` above the least with fewer.
 
-    >>> enough([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}], "fid")
+    >>> max_codes([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}], "fid")
     22
     """
     least, most = math.inf, 0
     for row in sorted(rows, key=lambda row: row["codes"]):
-        if row[distance] > least + RISE:
+        if row[distance] > least + FID_MARGIN:
             break
         least, most = min(least, row[distance]), row["codes"]
     return most
@@ -84,13 +84,13 @@ def enough(rows: Sequence[Row], distance: str) -> int:
 
 def choice(rows: Sequence[Row], distance: str) -> dict[str, Any]:
     """Both choices, and what they go by."""
-    best = chosen(rows, distance)
+    best = best_temperature(rows, distance)
     there = [row for row in rows if row["temperature"] == best]
     return {
         "chosen": best,
         "by": f"least mean {distance} over {len(there)} lengths",
-        "codes": enough(there, distance),
-        "codes_by": f"most codes at {best:g} whose {distance} is at most {RISE} above the least with fewer",
+        "codes": max_codes(there, distance),
+        "codes_by": f"most codes at {best:g} whose {distance} is at most {FID_MARGIN} above the least with fewer",
     }
 
 
@@ -102,13 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--inception", type=Path, help="the FID network's file")
     parser.add_argument("--grid", type=float, nargs="+", default=GRID, metavar="T")
     parser.add_argument("--codes", type=int, nargs="+", metavar="N", help="lengths; by default five shares of all codes")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="at every temperature")
+    parser.add_argument("--samples", type=int, default=SWEEP_SAMPLES, help="at every temperature")
     parser.add_argument("--smoke", action="store_true", help="a random network in place of Inception: nothing is chosen by it")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--out", type=Path, help="keep the JSON here, too, temperature by temperature, and go on from it")
     given = sys.argv[1:] if argv is None else argv
     try:
-        found = _measured(parser.parse_args(given), given)
+        found = _run(parser.parse_args(given), given)
     except UserError as error:
         print(f"temperatures: {error}", file=sys.stderr)
         return 2
@@ -116,24 +116,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
+def _run(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
     """What is to be printed; with --out no temperature is measured that lies there."""
     for temperature in arguments.grid:
-        Settings(samples=arguments.samples, temperature=temperature)  # says what is wrong with them
+        EvaluationSettings(samples=arguments.samples, temperature=temperature)  # says what is wrong with them
     device = pick_device(arguments.device)
     model = load(arguments.model, device)
-    if model.is_sound:
+    if model.is_audio:
         raise UserError(f"temperatures are chosen by pictures, and {arguments.model} makes sound")
     for count in arguments.codes or ():
         model.code_count(count)  # says what is wrong with it, before the data are read
     dataset = data.load(model.config.name, data=arguments.data)
-    network = network_for(arguments.inception, arguments.smoke, device)
+    network = load_feature_network(arguments.inception, arguments.smoke, device)
     facts = {
         "dataset": dataset.name,
         "data": dataset.source,
         "compared_with": f"{len(dataset.validation):,} validation pictures",
         "model": model.hash,
-        "command": portable(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given])),
+        "command": redact_paths(shlex.join(["python", "-m", "anytime.evaluation.temperatures", *given])),
     }
 
     def document(rows: list[Row]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _measured(arguments: argparse.Namespace, given: Sequence[str]) -> dict[str, 
     missing = [temperature for temperature in dict.fromkeys(arguments.grid) if temperature not in there]
     if missing and arguments.out is not None:
         write_json(arguments.out, {"rows": rows, "measured": same})  # refused before an hour's work rather than after it
-    for found in measured(model, dataset, network, missing, samples, codes=codes, reporter=Lines()):
+    for found in sweep(model, dataset, network, missing, samples, codes=codes, reporter=LineReporter()):
         rows += found
         if arguments.out is not None:
             write_json(arguments.out, {**document(rows), "measured": same})

@@ -17,7 +17,7 @@ Update = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Piece:
+class Measurement:
     """Rows that were measured together, and what they depend on."""
 
     facts: dict[str, Any]
@@ -26,42 +26,42 @@ class Piece:
     training: dict[str, Any]  # how the model that was measured came about; empty where there is none
 
 
-class Notebook:
+class MeasurementCache:
     """Pieces by name. One whose facts differ from those asked for is not used, and makes way for the new one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pieces()  # a file of another format is told before any work
+        self._measurements()  # a file of another format is told before any work
 
-    def find(self, name: str, facts: Mapping[str, Any], update: Update = dict) -> Piece | None:
+    def find(self, name: str, facts: Mapping[str, Any], update: Update = dict) -> Measurement | None:
         """The piece of that name, if it depends on just these facts, once those of an older version are brought up to date."""
-        piece = self._pieces().get(name)
-        return piece if piece is not None and update(piece.facts) == _plain(facts) else None
+        measurement = self._measurements().get(name)
+        return measurement if measurement is not None and update(measurement.facts) == _as_json(facts) else None
 
     def holds(self, name: str, facts: Mapping[str, Any], update: Update = dict) -> bool:
         """Whether a piece of that name depends on these facts, among others."""
-        piece = self._pieces().get(name)
-        if piece is None:
+        measurement = self._measurements().get(name)
+        if measurement is None:
             return False
-        known = update(piece.facts)
-        return all(known.get(key) == _plain(value) for key, value in facts.items())
+        known = update(measurement.facts)
+        return all(known.get(key) == _as_json(value) for key, value in facts.items())
 
-    def keep(self, name: str, piece: Piece) -> Piece:
+    def store(self, name: str, measurement: Measurement) -> Measurement:
         """Write it down; returns it as it will be read."""
         # Read again: another process may have kept something meanwhile.
-        whole = {key: asdict(value) for key, value in (self._pieces() | {name: piece}).items()}
-        write_json(self.path, {"pieces": whole})
-        return self._pieces()[name]
+        measurements = {key: asdict(value) for key, value in (self._measurements() | {name: measurement}).items()}
+        write_json(self.path, {"measurements": measurements})
+        return self._measurements()[name]
 
-    def _pieces(self) -> dict[str, Piece]:
+    def _measurements(self) -> dict[str, Measurement]:
         if not self.path.is_file():
             return {}
         try:
-            return {name: Piece(**piece) for name, piece in read_json(self.path)["pieces"].items()}
+            return {name: Measurement(**measurement) for name, measurement in read_json(self.path)["measurements"].items()}
         except (KeyError, TypeError, AttributeError):
             raise UserError(f"{self.path} holds no measurements of this version; remove it to measure again") from None
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """As it comes back from the file: tuples are lists there."""
     return json.loads(json.dumps(value))

@@ -8,62 +8,64 @@ from typing import Any
 
 from anytime.core.results import Row, curve
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.runner import Setting, Workbench, digest
-from anytime.metrics.feature_stats import Statistics
-from anytime.metrics.quality import reference, sample_rows
+from anytime.experiments.runner import ExperimentContext, Runner, digest
+from anytime.metrics.feature_stats import FeatureStatistics
+from anytime.metrics.quality import reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 
-FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+FID_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 FULL = (1.0,)
 SAMPLES, SMOKE_SAMPLES = 10_000, 100
 """Samples of an ablation, and of a smoke run."""
-ALIKE = ("fid", "objective", "priors", "truncation", "regularization", "tailored")
+FID_EXPERIMENTS = ("fid", "objective", "priors", "truncation", "regularization", "tailored")
 """Experiments that measure the same of a run: what one of them has kept serves the others."""
 
 
-def samples_of(setting: Setting, default: int = SAMPLES) -> int:
+def sample_count(context: ExperimentContext, default: int = SAMPLES) -> int:
     """As many as asked for, else the experiment's own count."""
-    return setting.samples or (SMOKE_SAMPLES if setting.smoke else default)
+    return context.samples or (SMOKE_SAMPLES if context.smoke else default)
 
 
-class Meter:
+class FIDEvaluator:
     """Measures runs against the published training set."""
 
-    def __init__(self, bench: Workbench, count: int) -> None:
-        s = bench.setting
+    def __init__(self, runner: Runner, count: int) -> None:
+        s = runner.context
         assert s.network is not None, "the command line finds it before any work"
-        self.bench, self.count, self.network = bench, count, s.network
+        self.runner, self.count, self.network = runner, count, s.network
         network, train = s.network, s.dataset.published_train
-        self.real = Lazily(lambda: reference(train, network, reporter=s.reporter, pause=s.pause))
+        self.real = LazyStatistics(lambda: reference_statistics(train, network, reporter=s.reporter, pause=s.pause))
         self.shared = {"network": network.digest, "reference": digest(train)}
-        self.against = f"{len(train):,} {'synthetic ' if s.dataset.synthetic else ''}training pictures"
+        self.reference_text = f"{len(train):,} {'synthetic ' if s.dataset.synthetic else ''}training pictures"
 
-    def of(self, kind: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> list[Row]:
+    def evaluate(self, variant: str, seed: int, fractions: Sequence[float] = FID_FRACTIONS) -> list[Row]:
         """One run's rows; samples have the seed of the training. The series is the kind."""
         facts = {**self.shared, "samples": self.count, "fractions": fractions}
-        return self.bench.of_run(kind, seed, facts, partial(self._rows, kind, seed, fractions), alike=ALIKE)
+        return self.runner.measure_run(
+            variant, seed, facts, partial(self._rows, variant, seed, fractions), shared_with=FID_EXPERIMENTS
+        )
 
-    def _rows(self, kind: str, seed: int, fractions: Sequence[float], model: AnytimeModel) -> list[Row]:
-        s = self.bench.setting
+    def _rows(self, variant: str, seed: int, fractions: Sequence[float], model: AnytimeModel) -> list[Row]:
+        s = self.runner.context
         rows = sample_rows(
             model, fractions, self.count, self.real(), self.network,
-            seed=seed, series=kind, folder=self.bench.scratch(f"{kind} {seed}"), reporter=s.reporter, pause=s.pause,
+            seed=seed, series=variant, folder=self.runner.scratch(f"{variant} {seed}"), reporter=s.reporter, pause=s.pause,
         )  # fmt: skip
         return [{**row, "length": model.length, "engine": model.engine.name} for row in rows]
 
     def note(self, paper: int | None = None) -> str:
         """How many samples against what, for the schedule."""
         fewer = f" (the paper's: {paper:,})" if paper is not None and self.count < paper else ""
-        return f"{self.count:,} samples{fewer} against {self.against}"
+        return f"{self.count:,} samples{fewer} against {self.reference_text}"
 
 
-class Lazily:
+class LazyStatistics:
     """A value that is computed when it is first asked for: half a GPU minute that a finished experiment does without."""
 
-    def __init__(self, make: Callable[[], Statistics]) -> None:
-        self.make, self.value = make, list[Statistics]()
+    def __init__(self, make: Callable[[], FeatureStatistics]) -> None:
+        self.make, self.value = make, list[FeatureStatistics]()
 
-    def __call__(self) -> Statistics:
+    def __call__(self) -> FeatureStatistics:
         if not self.value:
             self.value.append(self.make())
         return self.value[0]

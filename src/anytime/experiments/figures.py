@@ -12,9 +12,9 @@ from pathlib import Path
 from anytime.experiments.reproduce import draw
 
 
-def missing(folder: Path, everything: bool = False) -> list[Path]:
+def without_figure(folder: Path, redraw_all: bool = False) -> list[Path]:
     """Results files without a figure."""
-    return [path for path in sorted(folder.glob("*/*.json")) if everything or not path.with_suffix(".png").exists()]
+    return [path for path in sorted(folder.glob("*/*.json")) if redraw_all or not path.with_suffix(".png").exists()]
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--all", action="store_true", help="those that are there, too")
     arguments = parser.parse_args()
-    for path in missing(arguments.results, arguments.all):
+    for path in without_figure(arguments.results, arguments.all):
         print(draw(path))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.runner import Workbench
-from anytime.experiments.statistics import averages, below
+from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FID_FRACTIONS, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.runner import Runner
+from anytime.experiments.statistics import all_below, mean_over
 
 SAMPLES = 50_000
 SERIES = {
@@ -21,23 +21,24 @@ SERIES = {
 """Reduction and selecting loss, and the kind of run."""
 
 
-def compute(bench: Workbench) -> Results:
-    """FID by code length of all four."""
-    s, meter, rows = bench.setting, Meter(bench, samples_of(bench.setting, SAMPLES)), list[Row]()
-    bench.announce([(kind, seed) for seed in s.seeds for kind in SERIES.values()], alike=ALIKE)
+def compute(runner: Runner) -> Results:
+    """FID by code length of all four variants."""
+    s, evaluator = runner.context, FIDEvaluator(runner, sample_count(runner.context, SAMPLES))
+    rows = list[Row]()
+    runner.announce([(variant, seed) for seed in s.seeds for variant in SERIES.values()], shared_with=FID_EXPERIMENTS)
     for seed in s.seeds:
-        for series, kind in SERIES.items():
-            rows += [{**row, "series": series} for row in meter.of(kind, seed)]
-    return bench.results(rows, decide(rows), [meter.note(SAMPLES)])
+        for series, variant in SERIES.items():
+            rows += [{**row, "series": series} for row in evaluator.evaluate(variant, seed)]
+    return runner.results(rows, decide(rows), [evaluator.note(SAMPLES)])
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Whether averaging each term gives the better samples, whichever loss selects the epoch."""
-    average = partial(averages, rows, value=distance_name(rows), fraction=FRACTIONS)
+    average = partial(mean_over, rows, value=distance_name(rows), fraction=FID_FRACTIONS)
     return [
         Verdict(
             f"{label(rows)}: means below sums, on average over the fractions, the epoch selected by {loss}",
-            *below({"average": (average(f"means, by {loss}"), average(f"sums, by {loss}"))}),
+            *all_below({"average": (average(f"means, by {loss}"), average(f"sums, by {loss}"))}),
             "Eq. 6 is printed with sums",
         )
         for loss in ("total", "reconstruction")

@@ -11,59 +11,59 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.autoencoders.quantizer import codebook_use
+from anytime.autoencoders.quantizer import codebook_usage
 from anytime.baselines import pca
 from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import Workbench, digest
+from anytime.experiments.runner import Runner, digest
 from anytime.metrics.code_stats import error_by_codes, gains
 from anytime.metrics.reconstruction import pca_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
-from anytime.training.sample_grids import encoded
+from anytime.training.sample_grids import encode_dataset
 
-FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+ERROR_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 10_000  # held-out pictures, at most
 SHORT = 0.2  # of the codes: what the paper's "sufficiently truncated" is taken to be
-FALLING, IRREGULAR = -0.9, -0.5
+MAX_ORDERED_CORRELATION, MIN_UNORDERED_CORRELATION = -0.9, -0.5
 """Rank correlation of Δ(i) with i, at most and at least; set before any model was measured."""
 
 
-def compute(bench: Workbench) -> Results:
+def compute(runner: Runner) -> Results:
     """Held-out error of every run from 0, 1, …, K codes, and PCA's with as many real numbers."""
-    s, rows = bench.setting, list[Row]()
+    s, rows = runner.context, list[Row]()
     x = s.dataset.held_out[:EXAMPLES]
     facts = {"x": digest(x)}
     for seed in s.seeds:
-        for kind in PAIR:
-            rows += bench.of_run(kind, seed, facts, partial(model_rows, kind, seed, x=x, reporter=s.reporter))
-    length = bench.plan("ordered", s.seed).codes.model.autoencoder.length
+        for variant in PAIR:
+            rows += runner.measure_run(variant, seed, facts, partial(model_rows, variant, seed, x=x, reporter=s.reporter))
+    length = runner.plan("ordered", s.seed).codes.model.autoencoder.length
 
-    def principal() -> list[Row]:
-        errors = pca_error_by_codes(pca.fit(s.dataset.pictures.to(s.device), length), x, range(length + 1))
+    def pca_curve() -> list[Row]:
+        errors = pca_error_by_codes(pca.fit(s.dataset.images.to(s.device), length), x, range(length + 1))
         return error_rows({"series": "pca", "examples": len(x)}, errors)
 
-    rows += bench.of_data("pca", {**facts, "length": length, "train": len(s.dataset.train)}, principal)
-    return bench.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures"])
+    rows += runner.measure_data("pca", {**facts, "length": length, "train": len(s.dataset.train)}, pca_curve)
+    return runner.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures"])
 
 
 def model_rows(
-    kind: str, seed: int, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], reporter: Reporter
+    variant: str, seed: int, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], reporter: Reporter
 ) -> list[Row]:
     """The curve of one run, with the use of its codebook."""
     reporter.stage("errors", 0, len(x))
     errors = error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
-    codes = encoded(model.autoencoder, x).flatten()
-    use = codebook_use(torch.bincount(codes, minlength=model.codebook_size))
-    shared = {"series": kind, "seed": seed, "examples": len(x), "codes_used": use.used, "perplexity": use.perplexity}
+    codes = encode_dataset(model.autoencoder, x).flatten()
+    use = codebook_usage(torch.bincount(codes, minlength=model.codebook_size))
+    shared = {"series": variant, "seed": seed, "examples": len(x), "codes_used": use.used, "perplexity": use.perplexity}
     return error_rows(shared, errors)
 
 
 def error_rows(shared: Row, errors: Sequence[float]) -> list[Row]:
     """A row for every length: error, Δ, and the fraction where it is one of those that the paper plots."""
     length = len(errors) - 1
-    named = {code_count(length, fraction=fraction): {"fraction": fraction} for fraction in FRACTIONS}
+    named = {code_count(length, fraction=fraction): {"fraction": fraction} for fraction in ERROR_FRACTIONS}
     return [
         {**shared, **named.get(count, {}), "codes": count, "length": length, "error": error, "gain": gain}
         for count, (error, gain) in enumerate(zip(errors, [None, *gains(errors)], strict=True))
@@ -83,18 +83,20 @@ def rank_correlation(values: Sequence[float]) -> float:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """The claims of Section 5.1 that the curves can bear out or refute."""
-    ordered, unordered, principal = (curve(rows, name, "codes", "error") for name in (*PAIR, "pca"))
+    ordered, unordered, pca_curve = (curve(rows, name, "codes", "error") for name in (*PAIR, "pca"))
     length = max(ordered)
-    lost = [k for k in range(1, length) if ordered[k] >= min(unordered[k], principal[k])]
+    lost = [k for k in range(1, length) if ordered[k] >= min(unordered[k], pca_curve[k])]
     short = range(1, code_count(length, fraction=SHORT) + 1)
-    ahead = next((k - 1 for k in range(1, length + 1) if principal[k] >= unordered[k]), length)
-    fall, unruly = (rank_correlation(list(curve(rows, name, "codes", "gain").values())) for name in PAIR)
-    ratio = mean(ordered[k] / min(unordered[k], principal[k]) for k in range(1, length))
+    ahead = next((k - 1 for k in range(1, length + 1) if pca_curve[k] >= unordered[k]), length)
+    ordered_correlation, unordered_correlation = (
+        rank_correlation(list(curve(rows, name, "codes", "gain").values())) for name in PAIR
+    )
+    ratio = mean(ordered[k] / min(unordered[k], pca_curve[k]) for k in range(1, length))
     return [
         Verdict(
             "ordered has the least error at every length below full",
             not lost,
-            f"not the least at {spans(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
+            f"not the least at {format_ranges(lost)} codes" if lost else f"on average {ratio:.2f} of the next best",
             "superior reconstructions compared to PCA and unordered across all truncation lengths",
         ),
         Verdict(
@@ -104,26 +106,26 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "when sufficiently truncated, even PCA outperforms unordered VQ-VAE",
         ),
         Verdict(
-            f"Δ(i) falls with i when ordered (rank correlation at most {FALLING}), not so when unordered (above {IRREGULAR})",
-            fall <= FALLING and unruly > IRREGULAR,
-            f"rank correlation {fall:.2f} ordered, {unruly:.2f} unordered",
+            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), not so when unordered (above {MIN_UNORDERED_CORRELATION})",
+            ordered_correlation <= MAX_ORDERED_CORRELATION and unordered_correlation > MIN_UNORDERED_CORRELATION,
+            f"rank correlation {ordered_correlation:.2f} ordered, {unordered_correlation:.2f} unordered",
             "ordered Δ(i) decays gradually, unordered is highly irregular",
         ),
     ]
 
 
-def spans(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """
-    >>> spans([1, 2, 3, 7])
+    >>> format_ranges([1, 2, 3, 7])
     '1–3, 7'
     """
-    spans: list[list[int]] = []
+    format_ranges: list[list[int]] = []
     for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        if format_ranges and number == format_ranges[-1][1] + 1:
+            format_ranges[-1][1] = number
         else:
-            spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in spans)
+            format_ranges.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in format_ranges)
 
 
 def draw(path: Path) -> Path:

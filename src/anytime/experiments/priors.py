@@ -11,12 +11,12 @@ from torch import Tensor
 
 from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, Meter, label, plot, samples_of
-from anytime.experiments.runner import Workbench, digest
-from anytime.experiments.statistics import below, values
+from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FID_FRACTIONS, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.runner import Runner, digest
+from anytime.experiments.statistics import all_below, values
 from anytime.metrics.code_stats import bits_by_position
 from anytime.model import AnytimeModel
-from anytime.training.sample_grids import encoded
+from anytime.training.sample_grids import encode_dataset
 
 SERIES = {"transformer": "ordered", "lstm": "lstm", "pixelcnn": "pixelcnn"}
 """Each prior and its kind of run."""
@@ -24,23 +24,23 @@ EXAMPLES = 10_000  # held-out pictures behind the bits, at most
 SHORT = 0.2
 
 
-def compute(bench: Workbench) -> Results:
+def compute(runner: Runner) -> Results:
     """FID of every prior at every fraction, and the bits that it needs for a held-out code."""
-    s, rows = bench.setting, list[Row]()
+    s, rows = runner.context, list[Row]()
     x = s.dataset.held_out[:EXAMPLES]
-    meter = Meter(bench, samples_of(s))
-    bench.announce([(kind, seed) for seed in s.seeds for kind in SERIES.values()], ("", "bits"), ALIKE)
+    evaluator = FIDEvaluator(runner, sample_count(s))
+    runner.announce([(variant, seed) for seed in s.seeds for variant in SERIES.values()], ("", "bits"), FID_EXPERIMENTS)
     for seed in s.seeds:
-        for series, kind in SERIES.items():
+        for series, variant in SERIES.items():
             measure = partial(bits_row, series, seed, x=x)
-            rows += bench.of_run(kind, seed, {"x": digest(x)}, measure, part="bits")
-            rows += [{**row, "series": series} for row in meter.of(kind, seed)]
-    return bench.results(rows, decide(rows), [meter.note(), f"bits of {len(x):,} held-out pictures"])
+            rows += runner.measure_run(variant, seed, {"x": digest(x)}, measure, part="bits")
+            rows += [{**row, "series": series} for row in evaluator.evaluate(variant, seed)]
+    return runner.results(rows, decide(rows), [evaluator.note(), f"bits of {len(x):,} held-out pictures"])
 
 
 def bits_row(series: str, seed: int, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
     """How well the prior knows codes, and how large it is."""
-    bits = mean(bits_by_position(model.prior, encoded(model.autoencoder, x)))
+    bits = mean(bits_by_position(model.prior, encode_dataset(model.autoencoder, x)))
     weights = sum(parameter.numel() for parameter in model.prior.parameters())
     return [{"series": series, "seed": seed, "bits_per_code": bits, "examples": len(x), "weights": weights}]
 
@@ -54,11 +54,11 @@ def decide(rows: list[Row]) -> list[Verdict]:
 
     verdicts = []
     for other in ("transformer", "lstm"):
-        pairs = {f"{f:g}": (at(other, f), at("pixelcnn", f)) for f in FRACTIONS if f > SHORT}
+        pairs = {f"{f:g}": (at(other, f), at("pixelcnn", f)) for f in FID_FRACTIONS if f > SHORT}
         verdicts.append(
             Verdict(
                 f"{found}: {other} below PixelCNN at 0.4, 0.6, 0.8 and 1.0 of the codes",
-                *below(pairs),
+                *all_below(pairs),
                 "models of 1D sequences are uniformly better at 0.4, 0.6, 0.8 and 1.0",
             )
         )
@@ -67,7 +67,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         *verdicts,
         Verdict(
             f"{found}: PixelCNN below both at {SHORT} of the codes",
-            *below(pairs),
+            *all_below(pairs),
             "PixelCNN is inferior in all cases except at 0.2",
         ),
     ]

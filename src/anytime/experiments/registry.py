@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     name: str
     figure: str
-    decides: str
+    summary: str
     datasets: tuple[str, ...]
     """The paper's; the first is the default."""
     runs: tuple[str, ...] = ()
     """Kinds of runs that are trained, or taken over from another experiment of the same scale."""
     inception: bool = False
     """Whether it measures FID."""
-    several: bool = False
+    multi_seed: bool = False
     """Whether more than one seed makes sense."""
-    counts: bool = False
+    takes_samples: bool = False
     """Whether --samples makes sense."""
     scale: Literal["short", "full"] = "full"
     """What --scale is by default."""
-    sound: bool = False
+    is_audio: bool = False
     """Whether it is about sounds rather than pictures."""
 
     @property
@@ -50,136 +50,136 @@ _ALL = (
     Experiment(
         name="theorem",
         figure="Theorem 1",
-        decides="whether a best code is ordered, in a world small enough to enumerate",
+        summary="whether a best code is ordered, in a world small enough to enumerate",
         datasets=("discrete",),
     ),
     Experiment(
         name="layout",
         figure="Fig. 2",
-        decides="a quarter of the codes: whole pictures channel-wise, top rows spatial-wise",
+        summary="a quarter of the codes: whole pictures channel-wise, top rows spatial-wise",
         datasets=("mnist", "celeba"),
         runs=("ordered", "spatial"),
     ),
     Experiment(
         name="ordering",
         figure="Fig. 3",
-        decides="gain and error by code length: ordered best, PCA ahead of unordered when short",
+        summary="gain and error by code length: ordered best, PCA ahead of unordered when short",
         datasets=("cifar10",),
         runs=PAIR,
-        several=True,
+        multi_seed=True,
     ),
     Experiment(
         name="fid",
         figure="Fig. 4a",
-        decides="FID by code length: ordered below unordered, little lost at 0.6 and 0.8",
+        summary="FID by code length: ordered below unordered, little lost at 0.6 and 0.8",
         datasets=("cifar10", "celeba"),
         runs=(*PAIR, "original"),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
     ),
     Experiment(
         name="objective",
         figure="Eq. 6",
-        decides="the loss as printed, in sums, against each term's mean; two ways to select the epoch",
+        summary="the loss as printed, in sums, against each term's mean; two ways to select the epoch",
         datasets=("cifar10",),
         runs=("ordered", "means-by-reconstruction", "sums", "sums-by-reconstruction"),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
     ),
     Experiment(
         name="speed",
         figure="Fig. 4b",
-        decides="seconds by code length: linear, decoding small, faster than the baselines",
+        summary="seconds by code length: linear, decoding small, faster than the baselines",
         datasets=("cifar10", "celeba"),
     ),
     Experiment(
         name="samples",
         figure="Fig. 5, Appendix G",
-        decides="grids by code length: from coarse to fine, ordered against unordered",
+        summary="grids by code length: from coarse to fine, ordered against unordered",
         datasets=("mnist", "cifar10", "celeba"),
         runs=PAIR,
-        counts=True,
+        takes_samples=True,
     ),
     Experiment(
         name="priority-code",
         figure="Appendix F",
-        decides="how much closer samples are that share their first code",
+        summary="how much closer samples are that share their first code",
         datasets=("mnist", "cifar10", "celeba"),
         runs=PAIR,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
     ),
     Experiment(
         name="audio",
         figure="Appendix B",
-        decides="sounds by code length: ordered ahead, low notes first, digits recognised, soon",
+        summary="sounds by code length: ordered ahead, low notes first, digits recognised, soon",
         datasets=("audiomnist", "vctk"),
         runs=(*PAIR, *BEST),
-        counts=True,
-        sound=True,
+        takes_samples=True,
+        is_audio=True,
     ),
     Experiment(
         name="vae",
         figure="Appendix C.1",
-        decides="gain and error by code length of VAEs: ordered regular and better when short",
+        summary="gain and error by code length of VAEs: ordered regular and better when short",
         datasets=("cifar10",),
         runs=("ordered-vae", "standard-vae"),
-        several=True,
+        multi_seed=True,
         scale="short",
     ),
     Experiment(
         name="priors",
         figure="Appendix C.2",
-        decides="Transformer, LSTM, PixelCNN on the same codes: PixelCNN behind, except at 0.2",
+        summary="Transformer, LSTM, PixelCNN on the same codes: PixelCNN behind, except at 0.2",
         datasets=("cifar10",),
         runs=("ordered", "lstm", "pixelcnn"),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
         scale="short",
     ),
     Experiment(
         name="truncation",
         figure="Appendix C.3",
-        decides="laws of truncation: Geo(0.03) marginally behind uniform, Geo(0.1) far when long",
+        summary="laws of truncation: Geo(0.03) marginally behind uniform, Geo(0.1) far when long",
         datasets=("cifar10",),
         runs=("ordered", "geometric-0.03", "geometric-0.1"),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
         scale="short",
     ),
     Experiment(
         name="regularization",
         figure="Appendix C.4",
-        decides="FID by number of training pictures: ordered ahead, the more so the fewer",
+        summary="FID by number of training pictures: ordered ahead, the more so the fewer",
         datasets=("cifar10",),
-        runs=(*PAIR, *(f"{kind}-{size}" for size in ("25k", "10k", "5k") for kind in PAIR)),
+        runs=(*PAIR, *(f"{variant}-{size}" for size in ("25k", "10k", "5k") for variant in PAIR)),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
         scale="short",
     ),
     Experiment(
         name="tailored",
         figure="Appendix C.5",
-        decides="one anytime model against one for each length: ahead, except when very short",
+        summary="one anytime model against one for each length: ahead, except when very short",
         datasets=("cifar10",),
         runs=(*PAIR, *(f"tailored-{fraction}" for fraction in (0.2, 0.4, 0.6, 0.8))),
         inception=True,
-        several=True,
-        counts=True,
+        multi_seed=True,
+        takes_samples=True,
         scale="short",
     ),
     Experiment(
         name="pca-prior",
         figure="Appendix D",
-        decides="bits per dimension of principal components against pixels: 1.22 against 0.80",
+        summary="bits per dimension of principal components against pixels: 1.22 against 0.80",
         datasets=("mnist",),
         runs=("pixels", "pca"),
-        several=True,
+        multi_seed=True,
         scale="short",
     ),
 )
@@ -189,5 +189,5 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 def find(name: str) -> Experiment:
     """The experiment of that name, or an error that suggests the nearest."""
     if name not in EXPERIMENTS:
-        raise UserError(f"unknown experiment {name!r}: {nearest(name, EXPERIMENTS)}")
+        raise UserError(f"unknown experiment {name!r}: {did_you_mean(name, EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.core.results import HOLDS, Results, Row, Verdict, read
-from anytime.core.storage import write_whole
+from anytime.core.storage import write_atomic
 from anytime.experiments.registry import EXPERIMENTS
 
-HEAD = """# Results
+HEADER = """# Results
 
 Generated from `results/` by `make docs`; every number has its file, and every file its command, hardware, versions and data.
 *Ours* is what was measured, *holds?* what follows from it by a rule that was fixed beforehand; *undecided* where the numbers
@@ -31,7 +31,7 @@ numbers from elsewhere.
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """What stands across an experiment's table, what in it, and what the table is."""
 
     across: str
@@ -40,61 +40,69 @@ class Table:
     caption: str
 
 
-EARLIER = "reconstruction"
+LEGACY_EXPERIMENT = "reconstruction"
 """An experiment that `ordering` has taken in. Its files name neither the paper's epochs nor a command of today."""
 ERRORS = "Mean squared error per pixel value in [0, 1], on held-out pictures, by share of the codes."
 TABLES = {
-    "theorem": Table("code", "gain", 5, "I(z_i; x | z_<i) in bits, by code i; of all best codes the least ordered one."),
-    "layout": Table(
+    "theorem": TableSpec("code", "gain", 5, "I(z_i; x | z_<i) in bits, by code i; of all best codes the least ordered one."),
+    "layout": TableSpec(
         "region",
         "unexplained",
         5,
         "Error from a quarter of the codes over the mean training picture's, by part of the picture.",
     ),
-    "ordering": Table("fraction", "error", 5, ERRORS),
-    EARLIER: Table("fraction", "error", 5, f"{ERRORS} An earlier form of `ordering`: the command is that of its commit."),
-    "objective": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
-    "fid": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
-    "speed": Table(
+    "ordering": TableSpec("fraction", "error", 5, ERRORS),
+    LEGACY_EXPERIMENT: TableSpec(
+        "fraction", "error", 5, f"{ERRORS} An earlier form of `ordering`: the command is that of its commit."
+    ),
+    "objective": TableSpec("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "fid": TableSpec("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "speed": TableSpec(
         "fraction", "seconds", 1, "Seconds for all pictures by share of the codes, scaled from the batches measured."
     ),
-    "samples": Table("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
-    "audio": Table("fraction", "log_mel", 3, "Log-mel distance of held-out reconstructions, in nats, by share of the codes."),
-    "vae": Table("fraction", "error", 5, f"{ERRORS} From the mean code."),
-    "priors": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
-    "truncation": Table("fraction", "fid", 2, "FID by share of the codes and law of truncation, a number for each seed."),
-    "regularization": Table("pictures", "fid", 2, "FID at full length by number of training pictures, a number for each seed."),
-    "tailored": Table("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
-    "pca-prior": Table("part", "bits", 3, "Bits per dimension of dequantised pictures, held out and trained on."),
-    "priority-code": Table("measure", "value", 4, "Distances between samples, root mean square per pixel value."),
+    "samples": TableSpec("fraction", "distance", 5, "Mean squared distance of shortened samples to their full length."),
+    "audio": TableSpec(
+        "fraction", "log_mel", 3, "Log-mel distance of held-out reconstructions, in nats, by share of the codes."
+    ),
+    "vae": TableSpec("fraction", "error", 5, f"{ERRORS} From the mean code."),
+    "priors": TableSpec("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "truncation": TableSpec("fraction", "fid", 2, "FID by share of the codes and law of truncation, a number for each seed."),
+    "regularization": TableSpec(
+        "images", "fid", 2, "FID at full length by number of training pictures, a number for each seed."
+    ),
+    "tailored": TableSpec("fraction", "fid", 2, "FID by share of the codes, a number for each seed."),
+    "pca-prior": TableSpec("part", "bits", 3, "Bits per dimension of dequantised pictures, held out and trained on."),
+    "priority-code": TableSpec("measure", "value", 4, "Distances between samples, root mean square per pixel value."),
 }
 
 
 def page(folder: Path, target: Path) -> str:
     """The whole page, for a file at `target`."""
-    files = sorted(folder.glob("*/*.json"), key=_place)
+    files = sorted(folder.glob("*/*.json"), key=_paper_order)
     found = [(path, read(path)) for path in files]
-    lines = [_line(results, verdict) for _, results in found for verdict in results.verdicts]
+    lines = [_claim_line(results, verdict) for _, results in found for verdict in results.verdicts]
     sections = [_section(results, path, Path(os.path.relpath(path, target.parent))) for path, results in found]
-    return HEAD + "\n".join([*lines, "", *sections])
+    return HEADER + "\n".join([*lines, "", *sections])
 
 
-def _place(path: Path) -> tuple[int, str]:
+def _paper_order(path: Path) -> tuple[int, str]:
     """In the order of the paper; what is no experiment of this version comes last."""
     names = list(EXPERIMENTS)
     name = path.parent.name
     return (names.index(name) if name in names else len(names)), str(path)
 
 
-def _line(results: Results, verdict: Verdict) -> str:
-    figure = EXPERIMENTS["ordering" if results.experiment == EARLIER else results.experiment].figure
+def _claim_line(results: Results, verdict: Verdict) -> str:
+    figure = EXPERIMENTS["ordering" if results.experiment == LEGACY_EXPERIMENT else results.experiment].figure
     paper = f"{figure}: {verdict.paper}" if verdict.paper else figure
     claim = f"**{results.experiment}, {results.dataset}**: {verdict.claim}"
-    schedule, command = _earlier(results) if results.experiment == EARLIER else (results.schedule, f"`{results.command}`")
+    schedule, command = (
+        _legacy_schedule(results) if results.experiment == LEGACY_EXPERIMENT else (results.schedule, f"`{results.command}`")
+    )
     return f"| {' | '.join(map(_cell, (claim, paper, verdict.evidence, HOLDS[verdict.holds], schedule, command)))} |"
 
 
-def _earlier(results: Results) -> tuple[str, str]:
+def _legacy_schedule(results: Results) -> tuple[str, str]:
     """Schedule and command of a file of the earlier form, as one of today would state them."""
     epochs = re.findall(r"\d+ \+ \d+ epochs", results.schedule)[0]
     scale = "" if epochs == "200 + 200 epochs" else " --scale short"
@@ -108,7 +116,7 @@ def _section(results: Results, path: Path, link: Path) -> str:
     figure = f"![{results.dataset}]({link.with_suffix('.png')})\n" if path.with_suffix(".png").exists() else ""
     verdicts = [f"| {_cell(v.claim)} | {HOLDS[v.holds]} | {_cell(v.evidence)} |" for v in results.verdicts]
     held_out = [str(environment[key]) for key in ("data", "held_out") if key in environment]
-    training = [_trained(name, told) for name, told in environment.get("training", {}).items()]
+    training = [_training_line(name, info) for name, info in environment.get("training", {}).items()]
     return "\n".join([
         f"## {results.experiment}: {results.dataset}\n",
         f"{table.caption}\n",
@@ -125,16 +133,16 @@ def _section(results: Results, path: Path, link: Path) -> str:
     ])  # fmt: skip
 
 
-def _trained(name: str, told: dict[str, str]) -> str:
-    where = f"{told['hardware']}, {told['precision']}, {told['date']}, commit {told['commit']}"
-    return f"- {name}: `{told['command']}` ({where})"
+def _training_line(name: str, info: dict[str, str]) -> str:
+    where = f"{info['hardware']}, {info['precision']}, {info['date']}, commit {info['commit']}"
+    return f"- {name}: `{info['command']}` ({where})"
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _table(rows: list[Row], table: Table) -> str:
+def _table(rows: list[Row], table: TableSpec) -> str:
     """Series down, what they are measured at across, seeds side by side; beside errors how much of the codebook is in use."""
     value = table.value
     if value == "fid" and not any("fid" in row for row in rows):
@@ -158,4 +166,4 @@ def _table(rows: list[Row], table: Table) -> str:
 
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:])
-    write_whole(target, page(source, target).encode())
+    write_atomic(target, page(source, target).encode())

@@ -9,36 +9,36 @@ from typing import Any
 
 import torch
 
-from anytime.autoencoders.truncation import parse
-from anytime.baselines.density_training import DensityPlan, DensityRunConfig, density
-from anytime.baselines.vae_training import VAEPlan, VAERunConfig, vae
+from anytime.autoencoders.truncation import parse_truncation
+from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, density
+from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, vae
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause
 from anytime.data import Dataset
-from anytime.experiments.variants import KINDS, Kind
-from anytime.recipes.base import Scale, computed_on
+from anytime.experiments.variants import VARIANTS, Variant
+from anytime.recipes.base import Scale, with_device_defaults
 from anytime.recipes.modify import with_length, with_prior
 from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
-from anytime.training.run import train, train_plan, used
-from anytime.training.run_dir import Paths, taken_over
-from anytime.training.stages import AutoencoderStage, PriorStage, TuneStage, VAEStage
+from anytime.training.run import train, train_spec, training_subset
+from anytime.training.run_dir import RunPaths, check_finished_run
+from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage, VAEStage
 
-PUBLISHED = 50_000  # training pictures of CIFAR-10, of which the kinds with fewer are shares at smoke scale
-SMALLEST = 32  # a smoke run's batch
+CIFAR10_EXAMPLES = 50_000  # training pictures of CIFAR-10, of which the kinds with fewer are shares at smoke scale
+MIN_EXAMPLES = 32  # a smoke run's batch
 
 AnyConfig = RunConfig | VAERunConfig | DensityRunConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedRun:
     """One run: what is trained, where, and the command that does the same by hand."""
 
-    kind: str
+    variant: str
     config: AnyConfig
-    folder: Path
-    share: Path | None  # a run whose first stages are the same
+    run_dir: Path
+    reuse: Path | None  # a run whose first stages are the same
     command: str
     full_epochs: str  # those of the recipe before it was scaled down
 
@@ -53,9 +53,9 @@ class Plan:
         return self.config
 
 
-def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | TuneStage]:
+def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | FinetuneStage]:
     """The stages of a run by name, in their order."""
-    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior", "tune")}
+    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior", "finetune")}
     return {name: stage for name, stage in named.items() if stage is not None}
 
 
@@ -63,61 +63,63 @@ def _epochs(config: AnyConfig) -> str:
     return " + ".join(str(stage.epochs) for stage in stages(config).values())
 
 
-def plan(kind: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> Plan:
+def plan(variant: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> PlannedRun:
     """The run of a kind: `runs/cifar10-paper-short-ordered-0`. `local` says that the data was given with --data."""
-    told = KINDS[kind]
-    full = _config(told, dataset, "full")
-    config = computed_on(replace(_config(told, dataset, scale), seed=seed), device)
-    name = _name(kind, dataset.name, scale, seed)
-    share = _name(told.share, dataset.name, scale, seed) if told.share else None
-    words = ["anytime", "train", dataset.name, "--recipe", told.recipe]
-    words += ["--layout", told.layout] if told.layout else []
-    words += ["--length", str(_length(full))] if told.fraction else []
-    words += ["--prior", told.prior] if told.prior else []
+    spec = VARIANTS[variant]
+    full = _config(spec, dataset, "full")
+    config = with_device_defaults(replace(_config(spec, dataset, scale), seed=seed), device)
+    name = _name(variant, dataset.name, scale, seed)
+    reuse = _name(spec.reuse, dataset.name, scale, seed) if spec.reuse else None
+    words = ["anytime", "train", dataset.name, "--recipe", spec.recipe]
+    words += ["--layout", spec.layout] if spec.layout else []
+    words += ["--length", str(_length(full))] if spec.fraction else []
+    words += ["--prior", spec.prior] if spec.prior else []
     words += [] if scale == "full" else ["--scale", scale]
-    words += ["--truncation", told.truncation] if told.truncation else []
-    words += ["--set", f"examples={config.examples}"] if told.examples else []
-    for key, value in _objective(told).items():
+    words += ["--truncation", spec.truncation] if spec.truncation else []
+    words += ["--set", f"examples={config.examples}"] if spec.examples else []
+    for key, value in _objective(spec).items():
         words += [word for stage in ("pretrain", "ordered") for word in ("--set", f"{stage}.{key}={value}")]
     words += ["--data", "DIR"] if local else []
     words += ["--seed", str(seed)] if seed else []
-    words += ["--share", f"runs/{share}"] if share else []
+    words += ["--reuse", f"runs/{reuse}"] if reuse else []
     words += ["--out", f"runs/{name}"]
-    return Plan(kind, config, runs / name, runs / share if share else None, shlex.join(words), _epochs(full))
+    return PlannedRun(variant, config, runs / name, runs / reuse if reuse else None, shlex.join(words), _epochs(full))
 
 
-def _name(kind: str, dataset: str, scale: Scale, seed: int) -> str:
+def _name(variant: str, dataset: str, scale: Scale, seed: int) -> str:
     """
     >>> _name("ordered", "cifar10", "short", 0), _name("original", "celeba", "full", 1), _name("best", "vctk", "full", 0)
     ('cifar10-paper-short-ordered-0', 'celeba-original-full-1', 'vctk-best-full-ordered-0')
     """
-    told = KINDS[kind]
-    called = kind if told.called is None else told.called
-    return "-".join([dataset, told.recipe, scale, *([] if called == told.recipe else [called]), str(seed)])
+    spec = VARIANTS[variant]
+    run_suffix = variant if spec.run_suffix is None else spec.run_suffix
+    return "-".join([dataset, spec.recipe, scale, *([] if run_suffix == spec.recipe else [run_suffix]), str(seed)])
 
 
-def _config(told: Kind, dataset: Dataset, scale: Scale) -> AnyConfig:
+def _config(spec: Variant, dataset: Dataset, scale: Scale) -> AnyConfig:
     """What `anytime train` makes of the same words."""
     name, shape = dataset.name, dataset.shape
-    if told.recipe == "pixels" or told.recipe == "pca":
-        return density(name, shape, told.recipe, scale)
-    if told.recipe == "vae":
+    if spec.recipe == "pixels" or spec.recipe == "pca":
+        return density(name, shape, spec.recipe, scale)
+    if spec.recipe == "vae":
         run = vae(name, shape, scale)
-        return replace(run, ordered=replace(run.ordered, truncation=parse(told.truncation))) if told.truncation else run
-    config = recipe(name, told.recipe, shape)
-    config = with_layout(config, told.layout) if told.layout else config
-    config = with_length(config, code_count(_length(config), fraction=told.fraction)) if told.fraction else config
-    config = with_prior(config, told.prior) if told.prior else config
+        return (
+            replace(run, ordered=replace(run.ordered, truncation=parse_truncation(spec.truncation))) if spec.truncation else run
+        )
+    config = recipe(name, spec.recipe, shape)
+    config = with_layout(config, spec.layout) if spec.layout else config
+    config = with_length(config, code_count(_length(config), fraction=spec.fraction)) if spec.fraction else config
+    config = with_prior(config, spec.prior) if spec.prior else config
     config = scaled(config, scale)
-    config = with_truncation(config, parse(told.truncation)) if told.truncation else config
-    if changes := _objective(told):
+    config = with_truncation(config, parse_truncation(spec.truncation)) if spec.truncation else config
+    if changes := _objective(spec):
         config = replace(config, pretrain=replace(config.pretrain, **changes), ordered=replace(config.ordered, **changes))
-    return replace(config, examples=_examples(told.examples, scale)) if told.examples else config
+    return replace(config, examples=_examples(spec.examples, scale)) if spec.examples else config
 
 
-def _objective(told: Kind) -> dict[str, Any]:
+def _objective(spec: Variant) -> dict[str, Any]:
     """What a kind changes in both stages of the autoencoder."""
-    changes = {"reduction": told.reduction, "select_by": told.select_by}
+    changes = {"reduction": spec.reduction, "select_by": spec.select_by}
     return {key: value for key, value in changes.items() if value is not None}
 
 
@@ -127,55 +129,55 @@ def _length(config: AnyConfig) -> int:
 
 
 def _examples(count: int, scale: Scale) -> int:
-    return count if scale != "smoke" else max(SMALLEST, count * SMOKE_EXAMPLES // PUBLISHED)
+    return count if scale != "smoke" else max(MIN_EXAMPLES, count * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
 
 
-def trained(run: Plan, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> dict[str, Any]:
+def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> dict[str, Any]:
     """See to it that a run is there and finished: taken over, gone on with, or trained. Returns how it was trained."""
-    if not Paths(run.folder).finished:
-        reporter.say(f"training {run.folder.name}: {run.epochs} epochs")
-        share, command = _shared(run, reporter)
-        _train(run.config, dataset, run.folder, device, reporter, command, share, pause)
+    if not RunPaths(run.run_dir).finished:
+        reporter.say(f"training {run.run_dir.name}: {run.epochs} epochs")
+        reuse, command = _reused_run(run, reporter)
+        _train(run.config, dataset, run.run_dir, device, reporter, command, reuse, pause)
         # Compiled steps of several runs in one process would hit the compiler's limit and fall back without a word.
         torch.compiler.reset()
-        pause.check(f"{run.folder.name} is trained")
-    start = taken_over(run.folder, run.config, used(dataset, run.config))
+        pause.check(f"{run.run_dir.name} is trained")
+    start = check_finished_run(run.run_dir, run.config, training_subset(dataset, run.config))
     return {key: start[key] for key in ("command", "examples", "hardware", "commit", "date", "precision")}
 
 
-def _shared(run: Plan, reporter: Reporter) -> tuple[Path | None, str]:
+def _reused_run(run: PlannedRun, reporter: Reporter) -> tuple[Path | None, str]:
     """The run whose first stages are taken over, and the command that says so.
 
     It may be missing, as on another machine than the one that measured it.
     """
-    codes = KINDS[run.kind].codes
-    if run.share is None or Paths(run.share).after("ordered" if codes else "pretrain").is_file():
-        return run.share, run.command
-    if any(Paths(run.folder).checkpoints.glob("step-*")):  # begun, and past what it shares
+    codes = VARIANTS[run.variant].codes
+    if run.reuse is None or RunPaths(run.reuse).stage_weights("ordered" if codes else "pretrain").is_file():
+        return run.reuse, run.command
+    if any(RunPaths(run.run_dir).checkpoints.glob("step-*")):  # begun, and past what it shares
         return None, run.command
     if codes:
         raise UserError(
-            f"{run.folder.name} is trained on the codes of {run.share}, which is not there; bring that run here, or remove "
+            f"{run.run_dir.name} is trained on the codes of {run.reuse}, which is not there; bring that run here, or remove "
             "what was measured of it to train it again"
         )
-    reporter.say(f"{run.share} is not there: the first stage is trained again")
-    return None, run.command.replace(f" --share runs/{run.share.name}", "")
+    reporter.say(f"{run.reuse} is not there: the first stage is trained again")
+    return None, run.command.replace(f" --share runs/{run.reuse.name}", "")
 
 
 def _train(
     config: AnyConfig,
     dataset: Dataset,
-    folder: Path,
+    run_dir: Path,
     device: torch.device,
     reporter: Reporter,
     command: str,
-    share: Path | None,
+    reuse: Path | None,
     pause: Pause,
 ) -> None:
     match config:
         case RunConfig():
-            train(config, dataset, folder, device, reporter, command, share, pause)
+            train(config, dataset, run_dir, device, reporter, command, reuse, pause)
         case VAERunConfig():
-            train_plan(VAEPlan, config, dataset, folder, device, reporter, command, share, pause)
+            train_spec(VAERunSpec, config, dataset, run_dir, device, reporter, command, reuse, pause)
         case DensityRunConfig():
-            train_plan(DensityPlan, config, dataset, folder, device, reporter, command, share, pause)
+            train_spec(DensityRunSpec, config, dataset, run_dir, device, reporter, command, reuse, pause)

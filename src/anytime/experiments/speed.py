@@ -16,63 +16,68 @@ from typing import Any
 
 import torch
 
-from anytime.baselines.pixelcnn_pp import PixelSpace, PixelSpaceConfig
+from anytime.baselines.pixelcnn_pp import PixelCNNPlusPlus, PixelCNNPlusPlusConfig
 from anytime.core.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.runner import Setting, Workbench
-from anytime.metrics.latency import BATCH, REPEATS, Engine, quantile, speed_by_codes, timed
+from anytime.experiments.runner import ExperimentContext, Runner
+from anytime.metrics.latency import BATCH, REPEATS, TimedSampler, latency_by_codes, quantile, time_call
 from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import RunConfig
 from anytime.sampling.budget import code_count
-from anytime.training.run import used
-from anytime.training.run_dir import Paths, environment, now_called, taken_over, what
+from anytime.training.run import training_subset
+from anytime.training.run_dir import RunPaths, check_finished_run, config_identity, environment, upgrade_config
 
-FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+TIMED_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 IMAGES, PAPER = 50_000, {"celeba": 100_000}
 """Pictures that the times are for."""
 SMOKE_BATCH, SMOKE_REPEATS = 10, 3
 PIXEL_REPEATS = 3  # a batch takes many seconds: of three the median knows nothing of the first one's warming up
 EAGER = "eager"
-LINEAR, DECODING, TENFOLD, SAVED = 0.99, 0.1, 10.0, 0.35
+MIN_R_SQUARED, MAX_DECODE_SHARE, MIN_SPEEDUP, MIN_SAVED = 0.99, 0.1, 10.0, 0.35
 """Bounds of the verdicts, set before any of it was measured."""
 
 
-def compute(bench: Workbench) -> Results:
+def compute(runner: Runner) -> Results:
     """Times of the anytime model with every engine that suits the device, of the original VQ-VAE and of the pixel model."""
-    s, rows = bench.setting, list[Row]()
-    told = environment(s.device)
-    configs = [bench.plan(kind, s.seed).codes for kind in ("ordered", "original")]
-    networks = [what(config)["model"] for config in configs]
-    facts = {"hardware": told["hardware"], "torch": told["torch"], "networks": networks, "batch": _batch(s)}
-    measured = partial(bench.of_data, facts=facts, update=partial(updated, configs))
+    s, rows = runner.context, list[Row]()
+    env = environment(s.device)
+    configs = [runner.plan(variant, s.seed).codes for variant in ("ordered", "original")]
+    networks = [config_identity(config)["model"] for config in configs]
+    facts = {"hardware": env["hardware"], "torch": env["torch"], "networks": networks, "batch": _batch(s)}
+    measured = partial(runner.measure_data, facts=facts, update=partial(update_facts, configs))
     graphs = s.device.type == "cuda" and importlib.util.find_spec("triton") is not None
     engines = [EAGER, "cuda"] if graphs else [EAGER]
     for engine in engines:
         name = f"anytime, {engine}"
-        rows += measured(name, measure=partial(model_rows, bench, name, "ordered", engine, FRACTIONS))
-    rows += measured("original", measure=partial(model_rows, bench, "original VQ-VAE", "original", EAGER, (1.0,)))
+        rows += measured(name, measure=partial(model_rows, runner, name, "ordered", engine, TIMED_FRACTIONS))
+    rows += measured("original", measure=partial(model_rows, runner, "original VQ-VAE", "original", EAGER, (1.0,)))
     rows += measured("pixels", measure=partial(pixel_rows, s))
-    return bench.results(rows, decide(rows), ["nothing is trained"])
+    return runner.results(rows, decide(rows), ["nothing is trained"])
 
 
-def updated(configs: Sequence[RunConfig], facts: dict[str, Any]) -> dict[str, Any]:
+def update_facts(configs: Sequence[RunConfig], facts: dict[str, Any]) -> dict[str, Any]:
     """Facts of an older version: keys that its networks' configs had not have their defaults."""
     known = zip(facts.get("networks", []), configs, strict=False)
-    return {**facts, "networks": [now_called({**what(config), "model": model}, config)["model"] for model, config in known]}
+    return {
+        **facts,
+        "networks": [upgrade_config({**config_identity(config), "model": model}, config)["model"] for model, config in known],
+    }
 
 
-def _batch(setting: Setting) -> int:
-    return SMOKE_BATCH if setting.smoke else BATCH
+def _batch(context: ExperimentContext) -> int:
+    return SMOKE_BATCH if context.smoke else BATCH
 
 
-def model_rows(bench: Workbench, series: str, kind: str, engine: str, fractions: Sequence[float]) -> list[Row]:
+def model_rows(runner: Runner, series: str, variant: str, engine: str, fractions: Sequence[float]) -> list[Row]:
     """Times by code length of one model."""
-    s = bench.setting
-    model, weights = _model(bench, kind, engine)
+    s = runner.context
+    model, weights = _model(runner, variant, engine)
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     repeats = SMOKE_REPEATS if s.smoke else REPEATS
     s.reporter.stage(series, 0, repeats)
-    tell = s.reporter.progress
-    found = speed_by_codes(Engine(model), counts, batch=_batch(s), repeats=repeats, progress=lambda done: tell(done, {}))
+    report_progress = s.reporter.progress
+    found = latency_by_codes(
+        TimedSampler(model), counts, batch=_batch(s), repeats=repeats, progress=lambda done: report_progress(done, {})
+    )
     about = {"series": series, "engine": model.engine.name, "precision": getattr(model.engine, "precision", "fp32")}
     return [
         {
@@ -82,57 +87,57 @@ def model_rows(bench: Workbench, series: str, kind: str, engine: str, fractions:
             "length": model.length,
             **_scaled(s, speed.p50, speed.p95, speed.repeats),
             "decode_seconds": speed.decode * _batches(s),
-            "decode_share": speed.decode_share,
+            "decode_fraction": speed.decode_fraction,
             "weights": weights,
         }
         for fraction, speed in zip(fractions, found, strict=True)
     ]
 
 
-def _model(bench: Workbench, kind: str, engine: str) -> tuple[AnytimeModel, str]:
+def _model(runner: Runner, variant: str, engine: str) -> tuple[AnytimeModel, str]:
     """A finished run of that kind, else the same networks with random weights."""
-    s, run = bench.setting, bench.plan(kind, bench.setting.seed)
-    if Paths(run.folder).finished:
-        taken_over(run.folder, run.config, used(s.dataset, run.config))
-        return load(run.folder, s.device, engine), run.folder.name
+    s, run = runner.context, runner.plan(variant, runner.context.seed)
+    if RunPaths(run.run_dir).finished:
+        check_finished_run(run.run_dir, run.config, training_subset(s.dataset, run.config))
+        return load(run.run_dir, s.device, engine), run.run_dir.name
     with torch.random.fork_rng():
         return AnytimeModel(run.codes.model).to(s.device).eval().use(engine), "random"
 
 
-def pixel_rows(setting: Setting) -> list[Row]:
+def pixel_rows(context: ExperimentContext) -> list[Row]:
     """The time of a model that draws pixel by pixel."""
-    channels, height, width = setting.dataset.shape
-    config = PixelSpaceConfig(shape=(channels, height, width))
-    if setting.smoke:
+    channels, height, width = context.dataset.shape
+    config = PixelCNNPlusPlusConfig(shape=(channels, height, width))
+    if context.smoke:
         config = replace(config, width=4, blocks=1, stages=1, mixtures=2)
     with torch.random.fork_rng():
-        model = PixelSpace(config).to(setting.device).eval()
-    repeats = 1 if setting.smoke else PIXEL_REPEATS
-    setting.reporter.stage("pixel space", 0, repeats)
+        model = PixelCNNPlusPlus(config).to(context.device).eval()
+    repeats = 1 if context.smoke else PIXEL_REPEATS
+    context.reporter.stage("pixel space", 0, repeats)
     times = list[float]()
     for seed in range(repeats):
-        times.append(timed(partial(model.sample, _batch(setting), seed), setting.device))
-        setting.reporter.progress(1 + seed, {})
-    scaled = _scaled(setting, quantile(times, 0.5), quantile(times, 0.95), repeats)
+        times.append(time_call(partial(model.sample, _batch(context), seed), context.device))
+        context.reporter.progress(1 + seed, {})
+    scaled = _scaled(context, quantile(times, 0.5), quantile(times, 0.95), repeats)
     about = {"series": "pixel space", "engine": EAGER, "precision": "fp32", "fraction": 1.0}
     return [{**about, **scaled, "weights": "random", "parameters": sum(p.numel() for p in model.parameters())}]
 
 
-def _batches(setting: Setting) -> float:
-    return PAPER.get(setting.dataset.name, IMAGES) / _batch(setting)
+def _batches(context: ExperimentContext) -> float:
+    return PAPER.get(context.dataset.name, IMAGES) / _batch(context)
 
 
-def _scaled(setting: Setting, p50: float, p95: float, repeats: int) -> dict[str, Any]:
+def _scaled(context: ExperimentContext, p50: float, p95: float, repeats: int) -> dict[str, Any]:
     """Seconds for all pictures, from a few batches, and that it is so."""
-    count, images = _batches(setting), PAPER.get(setting.dataset.name, IMAGES)
+    count, images = _batches(context), PAPER.get(context.dataset.name, IMAGES)
     return {
         "images": images,
         "seconds": p50 * count,
-        "batch": _batch(setting),
+        "batch": _batch(context),
         "seconds_p50": p50,
         "seconds_p95": p95,
         "repeats": repeats,
-        "scaled": f"median of {repeats} batches of {_batch(setting)}, times {count:,.0f}",
+        "scaled": f"median of {repeats} batches of {_batch(context)}, times {count:,.0f}",
     }
 
 
@@ -141,21 +146,21 @@ def decide(rows: list[Row]) -> list[Verdict]:
     own = {row["fraction"]: row for row in rows if row["series"] == f"anytime, {EAGER}"}
     (original,), (pixels,) = ([row for row in rows if row["series"] == name] for name in ("original VQ-VAE", "pixel space"))
     full, short = own[1.0], own[0.6]
-    fit = explained([row["codes"] for row in own.values()], [row["seconds"] for row in own.values()])
+    fit = r_squared([row["codes"] for row in own.values()], [row["seconds"] for row in own.values()])
     saved, faster = 1 - short["seconds"] / full["seconds"], pixels["seconds"] / full["seconds"]
     default = {row["fraction"]: row["seconds"] for row in rows if row["series"] == "anytime, cuda"}
-    beside = f"; the cuda engine takes {default[1.0]:.1f} s, saving {1 - default[0.6] / default[1.0]:.0%}" if default else ""
+    cuda_note = f"; the cuda engine takes {default[1.0]:.1f} s, saving {1 - default[0.6] / default[1.0]:.0%}" if default else ""
     return [
         Verdict(
-            f"seconds grow linearly with the code length (a line explains at least {LINEAR})",
-            fit >= LINEAR,
+            f"seconds grow linearly with the code length (a line explains at least {MIN_R_SQUARED})",
+            fit >= MIN_R_SQUARED,
             f"a line explains {fit:.4f}",
             "the time increases almost linearly with the code length",
         ),
         Verdict(
-            f"decoding takes at most {DECODING} of the time at full length",
-            full["decode_share"] <= DECODING,
-            f"{full['decode_seconds']:.1f} of {full['seconds']:.1f} s: {full['decode_share']:.3f}",
+            f"decoding takes at most {MAX_DECODE_SHARE} of the time at full length",
+            full["decode_fraction"] <= MAX_DECODE_SHARE,
+            f"{full['decode_seconds']:.1f} of {full['seconds']:.1f} s: {full['decode_fraction']:.3f}",
             "24 s of 634 s on CelebA, over an order of magnitude less than sampling",
         ),
         Verdict(
@@ -165,24 +170,24 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "faster than the original VQ-VAE even at full code length",
         ),
         Verdict(
-            f"at least {TENFOLD:.0f} times faster than the pixel-space model",
-            faster >= TENFOLD,
+            f"at least {MIN_SPEEDUP:.0f} times faster than the pixel-space model",
+            faster >= MIN_SPEEDUP,
             f"{faster:.1f} times: {full['seconds']:.1f} s against {pixels['seconds']:.0f} s, both eager",
             "an order of magnitude faster than PixelCNN++",
         ),
         Verdict(
-            f"60 % of the codes save about 40 % of the time (at least {SAVED:.0%})",
-            saved >= SAVED,
-            f"{saved:.0%}{beside}",
+            f"60 % of the codes save about 40 % of the time (at least {MIN_SAVED:.0%})",
+            saved >= MIN_SAVED,
+            f"{saved:.0%}{cuda_note}",
             "around 40% of the run-time saved at 60% of the codes on CelebA",
         ),
     ]
 
 
-def explained(x: Sequence[int], y: Sequence[float]) -> float:
+def r_squared(x: Sequence[int], y: Sequence[float]) -> float:
     """The share of y's variance that the best line in x explains.
 
-    >>> explained([1, 2, 3], [2.0, 4.0, 6.0])
+    >>> r_squared([1, 2, 3], [2.0, 4.0, 6.0])
     1.0
     """
     correlation = torch.corrcoef(torch.tensor([list(map(float, x)), list(y)], dtype=torch.float64))[0, 1]
@@ -202,15 +207,15 @@ def draw(path: Path) -> Path:
     for name, own, colour in zip(curves, curves.values(), ("C0", "C1", "C2", "C3"), strict=False):
         if name.startswith("anytime"):
             seconds.plot([row["fraction"] for row in own], [row["seconds"] for row in own], f"{colour}o-", label=name)
-            if known := [row for row in own if "decode_share" in row]:  # not of engines whose own decoder was not timed
+            if known := [row for row in own if "decode_fraction" in row]:  # not of engines whose own decoder was not timed
                 shares.plot(
-                    [row["fraction"] for row in known], [row["decode_share"] for row in known], f"{colour}o-", label=name
+                    [row["fraction"] for row in known], [row["decode_fraction"] for row in known], f"{colour}o-", label=name
                 )
         else:
             seconds.axhline(own[0]["seconds"], linestyle="--", label=f"{name}, {own[0]['engine']}", color=colour)
     images = results.rows[0]["images"]
     seconds.set(xlabel="fraction of the codes", ylabel=f"seconds for {images:,} pictures", yscale="log", title=results.dataset)
-    shares.axhline(DECODING, linestyle=":", color="0.6", label="bound of the verdict")
+    shares.axhline(MAX_DECODE_SHARE, linestyle=":", color="0.6", label="bound of the verdict")
     shares.set(xlabel="fraction of the codes", ylabel="decoder's share", title=results.environment["hardware"])
     shares.set_ylim(bottom=0)
     seconds.set_ylim(top=20 * max(row["seconds"] for row in results.rows))  # room for the legend

@@ -6,29 +6,32 @@ from pathlib import Path
 
 from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import ALIKE, FRACTIONS, FULL, Meter, label, plot, samples_of
-from anytime.experiments.runner import Workbench
-from anytime.experiments.statistics import below, values
+from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FID_FRACTIONS, FULL, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.runner import Runner
+from anytime.experiments.statistics import all_below, values
 from anytime.experiments.variants import tailored
 
 SHORT = 0.2  # of the codes: what the paper's "very short" is taken to be
 
 
-def compute(bench: Workbench) -> Results:
+def compute(runner: Runner) -> Results:
     """FID of the ordered model from every fraction of its codes, and of unordered models made for as many codes."""
-    s, meter, rows = bench.setting, Meter(bench, samples_of(bench.setting)), list[Row]()
-    kinds = ["ordered", *(tailored(fraction) for fraction in reversed(FRACTIONS))]
-    bench.announce([(kind, seed) for seed in s.seeds for kind in kinds], alike=ALIKE)
+    s, evaluator, rows = runner.context, FIDEvaluator(runner, sample_count(runner.context)), list[Row]()
+    kinds = ["ordered", *(tailored(fraction) for fraction in reversed(FID_FRACTIONS))]
+    runner.announce([(variant, seed) for seed in s.seeds for variant in kinds], shared_with=FID_EXPERIMENTS)
     for seed in s.seeds:
-        rows += [{**row, "series": "anytime"} for row in meter.of("ordered", seed)]
-        for fraction in reversed(FRACTIONS):  # the unordered model, which others need as well, first
-            rows += [{**row, "series": "tailored", "fraction": fraction} for row in whole(meter, tailored(fraction), seed)]
-    return bench.results(rows, decide(rows), [meter.note()])
+        rows += [{**row, "series": "anytime"} for row in evaluator.evaluate("ordered", seed)]
+        for fraction in reversed(FID_FRACTIONS):  # the unordered model, which others need as well, first
+            rows += [
+                {**row, "series": "tailored", "fraction": fraction}
+                for row in full_length_rows(evaluator, tailored(fraction), seed)
+            ]
+    return runner.results(rows, decide(rows), [evaluator.note()])
 
 
-def whole(meter: Meter, kind: str, seed: int) -> list[Row]:
+def full_length_rows(evaluator: FIDEvaluator, variant: str, seed: int) -> list[Row]:
     """A run at its full length. Of unordered models other experiments ask all fractions, which then are known."""
-    rows = meter.of(kind, seed, FRACTIONS if kind in ("ordered", "unordered") else FULL)
+    rows = evaluator.evaluate(variant, seed, FID_FRACTIONS if variant in ("ordered", "unordered") else FULL)
     return [row for row in rows if row["fraction"] == 1]
 
 
@@ -36,17 +39,17 @@ def decide(rows: list[Row]) -> list[Verdict]:
     """Anytime ahead, except when very short."""
     name, found = distance_name(rows), label(rows)
     codes = {row["fraction"]: row["codes"] for row in rows if row["series"] == "tailored"}
-    both = {f: tuple(values(rows, series, name, fraction=f) for series in ("anytime", "tailored")) for f in FRACTIONS}
-    longer = {f"{codes[f]} codes": (both[f][0], both[f][1]) for f in FRACTIONS if f > SHORT}
+    both = {f: tuple(values(rows, series, name, fraction=f) for series in ("anytime", "tailored")) for f in FID_FRACTIONS}
+    longer = {f"{codes[f]} codes": (both[f][0], both[f][1]) for f in FID_FRACTIONS if f > SHORT}
     short = {f"{codes[SHORT]} codes": (both[SHORT][1], both[SHORT][0])}
     return [
         Verdict(
             f"{found}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",
-            *below(longer),
+            *all_below(longer),
             "anytime sampling always has better FID than tailored models, except when the code is very short",
         ),
         Verdict(
-            f"{found}: tailored below anytime at {SHORT} of the codes", *below(short), "except when the code is very short"
+            f"{found}: tailored below anytime at {SHORT} of the codes", *all_below(short), "except when the code is very short"
         ),
     ]
 

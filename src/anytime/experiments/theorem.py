@@ -36,16 +36,16 @@ FROM_2 = ("none", "independent")  # laws that meet the theorem's condition from 
 FROM_3 = (*FROM_2, "shared")  # and from i = 3 on
 
 
-def noises(length: int) -> dict[str, Float[Tensor, " words"]]:
+def noise_distributions(length: int) -> dict[str, Float[Tensor, " words"]]:
     """The laws of m, as probabilities of the words m_1 … m_length; m_1 is the highest bit."""
     flips = torch.tensor([word.bit_count() for word in range(1 << length)], dtype=torch.float64)
-    laws = {
+    distributions = {
         "none": flips == 0,
         "independent": FLIP**flips * (1 - FLIP) ** (length - flips),
         "shared": (flips == 0) | (flips == length),
         "parity": flips % 2 == 0,
     }
-    return {name: law.double() / law.double().sum() for name, law in laws.items()}
+    return {name: distribution.double() / distribution.double().sum() for name, distribution in distributions.items()}
 
 
 def bits(values: int) -> Int[Tensor, "functions values"]:
@@ -59,16 +59,18 @@ def entropy(p: Float[Tensor, "*batch outcomes"]) -> Float[Tensor, "*batch"]:
     return total / math.log(2)
 
 
-def informations(p: Float[Tensor, " values"], noise: Float[Tensor, " words"], length: int) -> Float[Tensor, "encoders length"]:
+def mutual_informations(
+    p: Float[Tensor, " values"], noise: Float[Tensor, " words"], length: int
+) -> Float[Tensor, "encoders length"]:
     """I(x; z_≤i) in bits for i = 1 … length, for every encoder (g_1, …, g_length), the last one changing fastest."""
     g = bits(len(p))
     words, known = torch.zeros(1, len(p), dtype=torch.long), []
     for i in range(1, length + 1):
         words = (2 * words[:, None] + g).flatten(0, 1)  # the word g_1(x) … g_i(x) of every x
-        law = torch.zeros(len(words), 1 << i, dtype=torch.float64).scatter_add_(1, words, p.expand(len(words), -1))
+        distribution = torch.zeros(len(words), 1 << i, dtype=torch.float64).scatter_add_(1, words, p.expand(len(words), -1))
         flips = noise.view(1 << i, -1).sum(1)
         every = torch.arange(1 << i)
-        z = law @ flips[every[:, None] ^ every]
+        z = distribution @ flips[every[:, None] ^ every]
         # Given x, z is the noise moved by a constant: H(z_≤i | x) = H(m_≤i).
         known.append((entropy(z) - entropy(flips)).repeat_interleave(len(g) ** (length - i)))
     return torch.stack(known, 1)
@@ -96,8 +98,8 @@ def compute(probabilities: Sequence[float] = PROBABILITIES, length: int = LENGTH
     """All encoders under all laws; of the best for every prefix and the best for full length only, how many rise where."""
     p = torch.tensor(probabilities, dtype=torch.float64)
     rows: list[Row] = []
-    for name, noise in noises(length).items():
-        known = informations(p, noise, length)
+    for name, noise in noise_distributions(length).items():
+        known = mutual_informations(p, noise, length)
         for series, objective in (("ordered", known.sum(1)), ("unordered", known[:, -1])):
             best = objective >= objective.max() - TOLERANCE
             rows += _rows(series, name, noise, gains(known[best]))
@@ -133,35 +135,40 @@ def _rows(series: str, name: str, noise: Float[Tensor, " words"], gained: Float[
 def decide(rows: list[Row]) -> list[Verdict]:
     """The theorem as it is stated and as it is proved, its converse for unordered codes, and the need for its condition."""
     ordered = [row for row in rows if row["objective"] == "every prefix"]
-    whole = {row["noise"]: row for row in rows if row["objective"] == "full length only"}
+    unordered = {row["noise"]: row for row in rows if row["objective"] == "full length only"}
 
-    def rising(laws: Sequence[str], first: int) -> Verdict:
-        count = sum(row["rising"] for row in ordered if row["noise"] in laws and row["code"] >= first)
-        optima = sum(row["optima"] for row in ordered if row["noise"] in laws and row["code"] == 1)
-        claim = f"I(z_i; x | z_<i) never rises at i ≥ {first} in a best code for Eq. 4 (noise {', '.join(laws)})"
+    def rising(distributions: Sequence[str], first: int) -> Verdict:
+        count = sum(row["rising"] for row in ordered if row["noise"] in distributions and row["code"] >= first)
+        optima = sum(row["optima"] for row in ordered if row["noise"] in distributions and row["code"] == 1)
+        claim = f"I(z_i; x | z_<i) never rises at i ≥ {first} in a best code for Eq. 4 (noise {', '.join(distributions)})"
         paper = "stated for i ≥ 3" if first == 3 else "proved for i ≥ 2"
         return Verdict(claim, count == 0, f"{count} rises in {optima:,} best codes", paper)
 
-    def needed(law: str) -> Verdict:
-        own = [row for row in ordered if row["noise"] == law]
+    def condition_needed(distribution: str) -> Verdict:
+        own = [row for row in ordered if row["noise"] == distribution]
         fails = [row["code"] for row in own if (row["dependence"] or 0) > TOLERANCE]
         at = [row["code"] for row in own if row["rising"] == row["optima"]]
         text = ", ".join(f"{row['gain']:.3f}" for row in own)
-        claim = f"without the condition it does rise, and there only (noise {law})"
+        claim = f"without the condition it does rise, and there only (noise {distribution})"
         where = f"condition fails at i = {', '.join(map(str, fails))}, all rise at i = {', '.join(map(str, at))}"
         return Verdict(
             claim, bool(at) and at == fails, f"{where}; gains {text} bits", "z_i−1 ⊥ z_i given x and z_≤i−2 is assumed"
         )
 
-    shares = {law: whole[law]["unordered_optima"] / whole[law]["optima"] for law in FROM_2}
-    evidence = "; ".join(f"noise {law}: {share:.0%} of {whole[law]['optima']:,} rise" for law, share in shares.items())
+    shares = {
+        distribution: unordered[distribution]["unordered_optima"] / unordered[distribution]["optima"] for distribution in FROM_2
+    }
+    evidence = "; ".join(
+        f"noise {distribution}: {share:.0%} of {unordered[distribution]['optima']:,} rise"
+        for distribution, share in shares.items()
+    )
     claim = "a code that is best at full length only need not be ordered"
     return [
         rising(FROM_3, 3),
         rising(FROM_2, 2),
         Verdict(claim, all(share > 0 for share in shares.values()), evidence, "ordering comes from the objective of Eq. 4"),
-        needed("shared"),
-        needed("parity"),
+        condition_needed("shared"),
+        condition_needed("parity"),
     ]
 
 
@@ -170,14 +177,14 @@ def draw(path: Path) -> Path:
     import matplotlib.figure
 
     results = read(path)
-    laws = list(dict.fromkeys(row["noise"] for row in results.rows))
-    figure = matplotlib.figure.Figure(figsize=(2.6 * len(laws), 3.2), layout="constrained")
-    for axes, law in zip(figure.subplots(1, len(laws), sharey=True), laws, strict=True):
+    distributions = list(dict.fromkeys(row["noise"] for row in results.rows))
+    figure = matplotlib.figure.Figure(figsize=(2.6 * len(distributions), 3.2), layout="constrained")
+    for axes, distribution in zip(figure.subplots(1, len(distributions), sharey=True), distributions, strict=True):
         for objective, style in (("every prefix", "o-"), ("full length only", "x:")):
-            own = [row for row in results.rows if row["noise"] == law and row["objective"] == objective]
+            own = [row for row in results.rows if row["noise"] == distribution and row["objective"] == objective]
             codes = [row["code"] for row in own]
             axes.plot(codes, [row["gain"] for row in own], style, label=f"best for {objective}")
-        axes.set(title=f"noise: {law}", xlabel="code i", xticks=codes)
+        axes.set(title=f"noise: {distribution}", xlabel="code i", xticks=codes)
     figure.axes[0].set_ylabel("I(z_i; x | z_<i), bits")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return write_figure(path, figure)

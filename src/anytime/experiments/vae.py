@@ -11,28 +11,35 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.vae import VAE
-from anytime.core.results import Results, Row, Verdict, agreed, curve
+from anytime.core.results import Results, Row, Verdict, combine_seeds, curve
 from anytime.experiments import ordering
-from anytime.experiments.ordering import EXAMPLES, FALLING, IRREGULAR, error_rows, rank_correlation, spans
-from anytime.experiments.runner import Workbench, digest
+from anytime.experiments.ordering import (
+    EXAMPLES,
+    MAX_ORDERED_CORRELATION,
+    MIN_UNORDERED_CORRELATION,
+    error_rows,
+    format_ranges,
+    rank_correlation,
+)
+from anytime.experiments.runner import Runner, digest
 from anytime.metrics.reconstruction import vae_error_by_codes
 
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
 """Each series and its kind of run."""
-MOST = 0.999
+GAIN_SHARE = 0.999
 """The share of the gain whose codes are also ranked on their own, for the evidence; the verdict ranks all of them."""
 
 
-def compute(bench: Workbench) -> Results:
+def compute(runner: Runner) -> Results:
     """Held-out error from the first 0, 1, …, K groups of the mean code."""
-    s, rows = bench.setting, list[Row]()
+    s, rows = runner.context, list[Row]()
     x = s.dataset.held_out[:EXAMPLES]
-    bench.announce([(kind, seed) for seed in s.seeds for kind in SERIES.values()])
+    runner.announce([(variant, seed) for seed in s.seeds for variant in SERIES.values()])
     for seed in s.seeds:
-        for series, kind in SERIES.items():
-            rows += bench.of_vae(kind, seed, {"x": digest(x)}, partial(model_rows, series, seed, x=x))
+        for series, variant in SERIES.items():
+            rows += runner.measure_vae(variant, seed, {"x": digest(x)}, partial(model_rows, series, seed, x=x))
     variance = rows[0]["variance"]
-    return bench.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures, decoder variance {variance:g}"])
+    return runner.results(rows, decide(rows), [f"errors of {len(x):,} held-out pictures, decoder variance {variance:g}"])
 
 
 def model_rows(series: str, seed: int, model: VAE, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
@@ -46,26 +53,29 @@ def decide(rows: list[Row]) -> list[Verdict]:
     """The claims of the appendix, by the mean of the seeds and by each of them."""
     seeds = sorted({row["seed"] for row in rows})
     each = [[row for row in rows if row["seed"] == seed] for seed in seeds]
-    falls, unruly = (_correlation(rows, series) for series in SERIES)
+    ordered_correlation, standard_correlation = (_correlation(rows, series) for series in SERIES)
     spread = [tuple(_correlation(own, series) for series in SERIES) for own in each]
     texts = "; ".join(f"{a:.2f} ordered, {b:.2f} standard" for a, b in spread)
     gains = list(curve(rows, "ordered", "codes", "gain").values())
-    first = max(2, carrying(gains))
-    among = f"{rank_correlation(gains[:first]):.2f} among the first {first}, which bring {MOST:.1%} of the ordered gain"
+    first = max(2, codes_for_gain(gains))
+    among = f"{rank_correlation(gains[:first]):.2f} among the first {first}, which bring {GAIN_SHARE:.1%} of the ordered gain"
     lost = _lost(rows)
     ordered, standard = (curve(rows, series, "fraction", "error") for series in SERIES)
     errors = "; ".join(f"{f:g}: {ordered[f]:.4f} against {standard[f]:.4f}" for f in ordered)
-    where = f"not below at {spans(lost)} groups; " if lost else ""
+    where = f"not below at {format_ranges(lost)} groups; " if lost else ""
     return [
         Verdict(
-            f"Δ(i) falls with i when ordered (rank correlation at most {FALLING}), not so when standard (above {IRREGULAR})",
-            agreed([a <= FALLING and b > IRREGULAR for a, b in spread], falls <= FALLING and unruly > IRREGULAR),
+            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), not so when standard (above {MIN_UNORDERED_CORRELATION})",
+            combine_seeds(
+                [a <= MAX_ORDERED_CORRELATION and b > MIN_UNORDERED_CORRELATION for a, b in spread],
+                ordered_correlation <= MAX_ORDERED_CORRELATION and standard_correlation > MIN_UNORDERED_CORRELATION,
+            ),
             f"rank correlation {texts}; {among}",
             "the standard VAE has irregular Δ(i), the ordered VAE much better ordering",
         ),
         Verdict(
             "ordered has the smaller error at every length below full",
-            agreed([not _lost(own) for own in each], not lost),
+            combine_seeds([not _lost(own) for own in each], not lost),
             f"{where}{errors}",
             "the ordered VAE has better reconstructions under different truncated code lengths",
         ),
@@ -76,13 +86,13 @@ def _correlation(rows: Sequence[Row], series: str) -> float:
     return rank_correlation(list(curve(rows, series, "codes", "gain").values()))
 
 
-def carrying(gains: Sequence[float]) -> int:
+def codes_for_gain(gains: Sequence[float]) -> int:
     """How many of the first codes bring most of the gain; behind them ranks are those of noise.
 
-    >>> carrying([0.9, 0.0999, 0.0001, -0.0001])
+    >>> codes_for_gain([0.9, 0.0999, 0.0001, -0.0001])
     2
     """
-    wanted, so_far = MOST * sum(gains), accumulate(gains)
+    wanted, so_far = GAIN_SHARE * sum(gains), accumulate(gains)
     return next(count for count, gained in enumerate(so_far, 1) if gained >= wanted)
 
 

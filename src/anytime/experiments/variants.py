@@ -7,17 +7,17 @@ from typing import Literal
 
 from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.losses import Reduction
-from anytime.recipes.modify import PriorKind
+from anytime.recipes.modify import PriorType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Variant:
     """The recipe, and what is changed in it."""
 
     recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] = "paper"
     truncation: str | None = None
     layout: Layout | None = None
-    prior: PriorKind | None = None
+    prior: PriorType | None = None
     fraction: float | None = None
     """Of the recipe's number of codes, for models that are made for fewer."""
     examples: int | None = None
@@ -26,19 +26,19 @@ class Kind:
     """Of the autoencoder's loss, where it is not the recipe's."""
     select_by: Literal["total", "reconstruction"] | None = None
     """The validation loss that selects the autoencoder's epoch, where it is not the recipe's."""
-    share: str | None = None
+    reuse: str | None = None
     """The kind whose first stages are taken over."""
-    called: str | None = None
+    run_suffix: str | None = None
     """In the names of runs, behind the recipe's, where it is not the kind's own name."""
 
     @property
     def codes(self) -> bool:
         """Whether all of the shared autoencoder is taken over: a prior on the same codes."""
-        return self.share is not None and self.prior is not None
+        return self.reuse is not None and self.prior is not None
 
 
-SHORTER = (0.2, 0.4, 0.6, 0.8)
-FEWER = (25_000, 10_000, 5_000)
+TAILORED_FRACTIONS = (0.2, 0.4, 0.6, 0.8)
+TRAIN_SIZES = (25_000, 10_000, 5_000)
 
 
 def tailored(fraction: float) -> str:
@@ -50,37 +50,37 @@ def tailored(fraction: float) -> str:
     return "unordered" if fraction == 1 else f"tailored-{fraction:g}"
 
 
-def with_fewer(kind: str, examples: int | None) -> str:
+def with_examples(variant: str, examples: int | None) -> str:
     """The kind with so many training pictures, None for all.
 
-    >>> with_fewer("ordered", 5000), with_fewer("ordered", None)
+    >>> with_examples("ordered", 5000), with_examples("ordered", None)
     ('ordered-5k', 'ordered')
     """
-    return kind if examples is None else f"{kind}-{examples // 1000}k"
+    return variant if examples is None else f"{variant}-{examples // 1000}k"
 
 
-KINDS = {
-    "ordered": Kind(),
-    "unordered": Kind(truncation="full", share="ordered"),
-    "spatial": Kind(layout="spatial"),
-    "original": Kind(recipe="original"),
-    "best": Kind(recipe="best", called="ordered"),
-    "best-unordered": Kind(recipe="best", truncation="full", share="best", called="unordered"),
-    "lstm": Kind(prior="lstm", share="ordered"),
-    "pixelcnn": Kind(prior="pixelcnn", share="ordered"),
-    "geometric-0.03": Kind(truncation="geometric:0.03", share="ordered"),
-    "geometric-0.1": Kind(truncation="geometric:0.1", share="ordered"),
-    **{tailored(fraction): Kind(truncation="full", fraction=fraction) for fraction in SHORTER},
-    **{with_fewer("ordered", count): Kind(examples=count) for count in FEWER},
+VARIANTS = {
+    "ordered": Variant(),
+    "unordered": Variant(truncation="full", reuse="ordered"),
+    "spatial": Variant(layout="spatial"),
+    "original": Variant(recipe="original"),
+    "best": Variant(recipe="best", run_suffix="ordered"),
+    "best-unordered": Variant(recipe="best", truncation="full", reuse="best", run_suffix="unordered"),
+    "lstm": Variant(prior="lstm", reuse="ordered"),
+    "pixelcnn": Variant(prior="pixelcnn", reuse="ordered"),
+    "geometric-0.03": Variant(truncation="geometric:0.03", reuse="ordered"),
+    "geometric-0.1": Variant(truncation="geometric:0.1", reuse="ordered"),
+    **{tailored(fraction): Variant(truncation="full", fraction=fraction) for fraction in TAILORED_FRACTIONS},
+    **{with_examples("ordered", count): Variant(examples=count) for count in TRAIN_SIZES},
     **{
-        with_fewer("unordered", count): Kind(truncation="full", examples=count, share=with_fewer("ordered", count))
-        for count in FEWER
+        with_examples("unordered", count): Variant(truncation="full", examples=count, reuse=with_examples("ordered", count))
+        for count in TRAIN_SIZES
     },
-    "ordered-vae": Kind(recipe="vae"),
-    "standard-vae": Kind(recipe="vae", truncation="full", share="ordered-vae"),
-    "sums": Kind(reduction="sum"),
-    "sums-by-reconstruction": Kind(reduction="sum", select_by="reconstruction"),
-    "means-by-reconstruction": Kind(select_by="reconstruction"),
-    "pixels": Kind(recipe="pixels"),
-    "pca": Kind(recipe="pca"),
+    "ordered-vae": Variant(recipe="vae"),
+    "standard-vae": Variant(recipe="vae", truncation="full", reuse="ordered-vae"),
+    "sums": Variant(reduction="sum"),
+    "sums-by-reconstruction": Variant(reduction="sum", select_by="reconstruction"),
+    "means-by-reconstruction": Variant(select_by="reconstruction"),
+    "pixels": Variant(recipe="pixels"),
+    "pca": Variant(recipe="pca"),
 }

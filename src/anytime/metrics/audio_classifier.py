@@ -13,16 +13,16 @@ from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor, nn
 
 from anytime.data.loader import to_float
-from anytime.metrics.spectrogram import FLOOR, MELS, log_mel
+from anytime.metrics.spectrogram import FLOOR, N_MELS, log_mel
 
-SURE = 0.9
+CONFIDENT = 0.9
 """Above this confidence a sample counts as a digit."""
 BATCH = 256
-_HIDDEN = 0.15  # share of the bands, and of the frames, at most, that is hidden in training, twice of each
+_MAX_MASK = 0.15  # share of the bands, and of the frames, at most, that is hidden in training, twice of each
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecogniserConfig:
+class AudioClassifierConfig:
     widths: tuple[int, ...] = (32, 64, 128, 192)
     """Channels of the convolutions, each of which halves time and frequency."""
     features: int = 128
@@ -32,10 +32,10 @@ class RecogniserConfig:
     dropout: float = 0.3
 
 
-class Recogniser(nn.Module):
+class AudioClassifier(nn.Module):
     """Strided convolutions on the log-mel spectrogram, mean and largest over time, two linear layers."""
 
-    def __init__(self, config: RecogniserConfig) -> None:
+    def __init__(self, config: AudioClassifierConfig) -> None:
         super().__init__()
         self.config = config
         layers: list[nn.Module] = []
@@ -43,7 +43,7 @@ class Recogniser(nn.Module):
             layers += [nn.Conv2d(i, o, 3, 2, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU()]
         self.body = nn.Sequential(*layers)
         self.dropout = nn.Dropout(config.dropout)
-        found = 2 * config.widths[-1] * (MELS >> len(config.widths))
+        found = 2 * config.widths[-1] * (N_MELS >> len(config.widths))
         self.summary = nn.Sequential(nn.Linear(found, config.features), nn.ReLU())
         self.head = nn.Linear(config.features, config.classes + 1)
 
@@ -51,7 +51,7 @@ class Recogniser(nn.Module):
         """What sets of sounds are compared by."""
         spectra = (log_mel(x)[:, None] - math.log(FLOOR)) / 5  # silence is 0, speech about 1
         if self.training:
-            spectra = _hidden_in_part(spectra)
+            spectra = _spec_augment(spectra)
         found = self.body(spectra)
         # Over time alone: where on the frequency axis a formant lies is what tells vowels apart. The largest, too: in the mean
         # a short consonant drowns, and the more so the more silence is behind the word.
@@ -64,21 +64,21 @@ class Recogniser(nn.Module):
         return logits
 
 
-def _hidden_in_part(spectra: Float[Tensor, "n 1 band frame"]) -> Float[Tensor, "n 1 band frame"]:
+def _spec_augment(spectra: Float[Tensor, "n 1 band frame"]) -> Float[Tensor, "n 1 band frame"]:
     """Two stretches of bands and two of frames made silent: a digit must be known by all of its parts."""
     n, _, *sides = spectra.shape
     for axis, side in enumerate(sides):
-        place = torch.arange(side, device=spectra.device)
+        position = torch.arange(side, device=spectra.device)
         for _ in range(2):
             width, start = torch.rand(2, n, 1, device=spectra.device)
-            begin = start * side * (1 - _HIDDEN * width)
-            heard = (place < begin) | (place >= begin + _HIDDEN * side * width)
-            spectra = spectra * (heard[:, None, :, None] if axis == 0 else heard[:, None, None, :])
+            begin = start * side * (1 - _MAX_MASK * width)
+            visible = (position < begin) | (position >= begin + _MAX_MASK * side * width)
+            spectra = spectra * (visible[:, None, :, None] if axis == 0 else visible[:, None, None, :])
     return spectra
 
 
 @dataclass(frozen=True, slots=True)
-class Recognition:
+class AudioPredictions:
     """What was heard in some sounds."""
 
     digits: Tensor  # [n], the likeliest class, or the number of classes for none of them
@@ -88,47 +88,47 @@ class Recognition:
     @property
     def recognised(self) -> float:
         """The share of sounds that are some digit with a confidence above 0.9."""
-        return float(self._sure.double().mean())
+        return float(self._confident.double().mean())
 
-    def right(self, digits: Int[Tensor, " n"]) -> float:
+    def accuracy_of(self, digits: Int[Tensor, " n"]) -> float:
         """The share of sounds whose digit is heard right."""
-        return float(self._right(digits).mean())
+        return float(self._correct(digits).mean())
 
-    def right_when_sure(self, digits: Int[Tensor, " n"]) -> float | None:
+    def confident_accuracy(self, digits: Int[Tensor, " n"]) -> float | None:
         """The same of the sounds that are recognised; None where there is none."""
-        return float(self._right(digits)[self._sure].mean()) if self._sure.any() else None
+        return float(self._correct(digits)[self._confident].mean()) if self._confident.any() else None
 
-    def _right(self, digits: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    def _correct(self, digits: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
         return (self.digits == digits.to(self.digits.device)).double()
 
     @property
     def by_digit(self) -> list[int]:
         """How many of those there are of each digit."""
-        return torch.bincount(self.digits[self._sure], minlength=self.classes).tolist()
+        return torch.bincount(self.digits[self._confident], minlength=self.classes).tolist()
 
     @property
-    def _sure(self) -> Bool[Tensor, " n"]:
-        return (self.confidence > SURE) & (self.digits != self.classes)
+    def _confident(self) -> Bool[Tensor, " n"]:
+        return (self.confidence > CONFIDENT) & (self.digits != self.classes)
 
 
 @torch.no_grad()
-def recognised(network: Recogniser, features: Float[Tensor, "n features"]) -> Recognition:
+def recognised(network: AudioClassifier, features: Float[Tensor, "n features"]) -> AudioPredictions:
     """What the network makes of sounds, given their features."""
     confidence, digits = network.head(features).softmax(1).max(1)
-    return Recognition(digits, confidence, network.config.classes)
+    return AudioPredictions(digits, confidence, network.config.classes)
 
 
 @torch.no_grad()
-def features_of(network: Recogniser, x: Int16[Tensor, "n 1 time"]) -> Float[Tensor, "n features"]:
+def features_of(network: AudioClassifier, x: Int16[Tensor, "n 1 time"]) -> Float[Tensor, "n features"]:
     """Features of 16-bit sounds, on the network's device."""
     network.eval()
     device = network.head.weight.device
     return torch.cat([network.features(to_float(part.to(device))) for part in torch.split(x, BATCH)])
 
 
-def accuracy(network: Recogniser, x: Int16[Tensor, "n 1 time"], digits: Int[Tensor, " n"]) -> float:
+def accuracy(network: AudioClassifier, x: Int16[Tensor, "n 1 time"], digits: Int[Tensor, " n"]) -> float:
     """The share of sounds whose digit is heard right."""
-    return recognised(network, features_of(network, x)).right(digits)
+    return recognised(network, features_of(network, x)).accuracy_of(digits)
 
 
 def nearest_distances(samples: Float[Tensor, "n features"], others: Float[Tensor, "m features"]) -> Float[Tensor, " n"]:

@@ -21,22 +21,22 @@ from torch import Tensor
 from anytime.autoencoders.losses import squared_error
 from anytime.core import storage
 from anytime.core.config import read_json
-from anytime.data.loader import mask_of, to_float
+from anytime.data.loader import to_float, valid_mask
 from anytime.model import AnytimeModel
 from anytime.priors.prior import Prior
 from anytime.training import temperature
-from anytime.training.sample_grids import encoded
+from anytime.training.sample_grids import encode_dataset
 
-FILE = "order.json"
+FILE = "code_stats.json"
 FINISHED = "finished"
 """What a model that has lost its last codes says of the others, in place of a stage."""
 BATCH = 500
-EXAMPLES = 500  # of the validation part, behind the error of every length: two digits, a second on a GPU
-NO_GAIN = 0.01  # of the error that is left with all codes: a tail that lowers it by less brings nothing
-SILENT = 0.05  # bits: a position of less entropy says the same of nearly every example
-TAIL = 0.1  # of the codes: a shorter tail is how any good order ends
+ERROR_EXAMPLES = 500  # of the validation part, behind the error of every length: two digits, a second on a GPU
+MIN_RELATIVE_GAIN = 0.01  # of the error that is left with all codes: a tail that lowers it by less brings nothing
+MIN_ENTROPY_BITS = 0.05  # bits: a position of less entropy says the same of nearly every example
+MIN_TAIL_FRACTION = 0.1  # of the codes: a shorter tail is how any good order ends
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 """Called with the number of examples done."""
 
 
@@ -45,7 +45,7 @@ def error_by_codes(
     model: AnytimeModel,
     x: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"],
     counts: Sequence[int],
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[float]:
     """Mean squared error per value of x, pictures in [0, 1] and sound in [-1, 1], from the first `count` codes, for each count.
 
@@ -53,7 +53,7 @@ def error_by_codes(
     """
     sums, values = torch.zeros(len(counts), dtype=torch.float64), 0
     for start, part in zip(range(0, len(x), BATCH), torch.split(x, BATCH), strict=True):
-        pixels, mask = to_float(part).to(model.device), mask_of(part.to(model.device))
+        pixels, mask = to_float(part).to(model.device), valid_mask(part.to(model.device))
         values += part.numel() if mask is None else int(mask.sum(dtype=torch.float64))
         codes = model.encode(pixels)
         for index, count in enumerate(counts):
@@ -91,10 +91,10 @@ def entropy_by_position(codes: Int[Tensor, "n length"], codebook_size: int) -> l
     Frequencies of n examples read low by about (entries seen − 1) / 2n nats, which is added (Miller and Madow).
     """
     n, length = codes.shape
-    places = codes.long() + codebook_size * torch.arange(length, device=codes.device)
-    counts = torch.bincount(places.flatten(), minlength=length * codebook_size).view(length, codebook_size)
-    shares = counts.double() / n
-    nats = -torch.special.xlogy(shares, shares).sum(1) + ((counts > 0).sum(1) - 1) / (2 * n)
+    positions = codes.long() + codebook_size * torch.arange(length, device=codes.device)
+    counts = torch.bincount(positions.flatten(), minlength=length * codebook_size).view(length, codebook_size)
+    frequencies = counts.double() / n
+    nats = -torch.special.xlogy(frequencies, frequencies).sum(1) + ((counts > 0).sum(1) - 1) / (2 * n)
     bits: list[float] = (nats / math.log(2)).clamp(0, math.log2(codebook_size)).tolist()
     return bits
 
@@ -109,39 +109,41 @@ def empty_tail(errors: Sequence[float]) -> int | None:
     (3, None)
     """
     length = len(errors) - 1
-    enough = next(count for count, error in enumerate(errors) if error <= (1 + NO_GAIN) * errors[-1])
-    return enough + 1 if length - enough >= max(2, math.ceil(TAIL * length)) else None
+    enough = next(count for count, error in enumerate(errors) if error <= (1 + MIN_RELATIVE_GAIN) * errors[-1])
+    return enough + 1 if length - enough >= max(2, math.ceil(MIN_TAIL_FRACTION * length)) else None
 
 
-def alarms(errors: Sequence[float], entropy: Sequence[float]) -> list[str]:
+def code_warnings(errors: Sequence[float], entropy: Sequence[float]) -> list[str]:
     """What is wrong with an order, in sentences; none where nothing is."""
-    said, length = list[str](), len(entropy)
+    warnings, length = list[str](), len(entropy)
     if (first := empty_tail(errors)) is not None:
         before = errors[first - 1]
-        said.append(f"codes {first}-{length} bring no gain: error {before:.5f} without them, {errors[-1]:.5f} with them")
-    silent = [place for place, bits in enumerate(entropy, start=1) if bits < SILENT]
-    if silent:
-        which = f"codes {_ranges(silent)} hardly ever change" if len(silent) > 1 else f"code {silent[0]} hardly ever changes"
-        said.append(f"{which}: below {SILENT} bits")
-    return said
+        warnings.append(f"codes {first}-{length} bring no gain: error {before:.5f} without them, {errors[-1]:.5f} with them")
+    constant = [position for position, bits in enumerate(entropy, start=1) if bits < MIN_ENTROPY_BITS]
+    if constant:
+        which = (
+            f"codes {_ranges(constant)} hardly ever change" if len(constant) > 1 else f"code {constant[0]} hardly ever changes"
+        )
+        warnings.append(f"{which}: below {MIN_ENTROPY_BITS} bits")
+    return warnings
 
 
-def _ranges(places: Sequence[int]) -> str:
+def _ranges(positions: Sequence[int]) -> str:
     """Numbers in order, neighbours joined.
 
     >>> _ranges([1, 2, 3, 7, 9, 10])
     '1-3, 7, 9-10'
     """
     parts: list[list[int]] = []
-    for place in places:
-        if parts and place == parts[-1][-1] + 1:
-            parts[-1].append(place)
+    for position in positions:
+        if parts and position == parts[-1][-1] + 1:
+            parts[-1].append(position)
         else:
-            parts.append([place])
+            parts.append([position])
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def examine(
+def diagnose(
     stage: str, model: AnytimeModel, x: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
 ) -> dict[str, Any] | None:
     """What the end of a stage has decided about the order, on validation examples; None where it decides nothing.
@@ -149,14 +151,14 @@ def examine(
     Another decoder makes other errors of the same codes: behind `tune` they are measured again. Costs about as much as the
     validation of one epoch.
     """
-    if stage not in ("ordered", "prior", "tune", FINISHED):
+    if stage not in ("ordered", "prior", "finetune", FINISHED):
         return None
     model.eval()
-    codes = encoded(model.autoencoder, x)
+    codes = encode_dataset(model.autoencoder, x)
     if stage == "prior":
         return asdict(temperature.fit(model.prior, codes))
     warmth = {} if stage != FINISHED or model.warmth is None else asdict(model.warmth)
-    some = x[:EXAMPLES]
+    some = x[:ERROR_EXAMPLES]
     errors = error_by_codes(model, some, range(model.length + 1))
     entropy = entropy_by_position(codes, model.codebook_size)
     return warmth | {
@@ -165,26 +167,26 @@ def examine(
         "gain": gains(errors),
         "examples": len(codes),
         "entropy": entropy,
-        "alarms": alarms(errors, entropy),
+        "warnings": code_warnings(errors, entropy),
     }
 
 
-def write_order(folder: Path, stage: str, found: dict[str, Any]) -> None:
+def write_code_stats(run_dir: Path, stage: str, found: dict[str, Any]) -> None:
     """Keep what a stage has decided, beside what the stages before it have."""
-    storage.write_json(folder / FILE, {**_stages(folder), stage: found})
+    storage.write_json(run_dir / FILE, {**_stages(run_dir), stage: found})
 
 
-def take_over(folder: Path, other: Path, stages: Collection[str]) -> None:
+def copy_code_stats(run_dir: Path, other: Path, stages: Collection[str]) -> None:
     """Keep what another run's stages have decided, which this run shares."""
     for stage, found in _stages(other).items():
         if stage in stages:
-            write_order(folder, stage, found)
+            write_code_stats(run_dir, stage, found)
 
 
-def read_order(folder: Path) -> dict[str, Any]:
+def read_code_stats(run_dir: Path) -> dict[str, Any]:
     """What a run wrote of the order of its codes, all stages together, the last word counts; empty where it wrote nothing."""
-    return {key: value for found in _stages(folder).values() for key, value in found.items()}
+    return {key: value for found in _stages(run_dir).values() for key, value in found.items()}
 
 
-def _stages(folder: Path) -> dict[str, dict[str, Any]]:
-    return read_json(folder / FILE) if (folder / FILE).is_file() else {}
+def _stages(run_dir: Path) -> dict[str, dict[str, Any]]:
+    return read_json(run_dir / FILE) if (run_dir / FILE).is_file() else {}

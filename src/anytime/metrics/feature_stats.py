@@ -23,46 +23,48 @@ from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause, Paused
 from anytime.core.random import derive, permutation
 from anytime.data.dataset import Examples
-from anytime.data.loader import stored, to_float
+from anytime.data.loader import to_float, to_stored
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import Moments
 from anytime.model import AnytimeModel
-from anytime.training.log import Reporter, Silent
+from anytime.training.log import Reporter, SilentReporter
 
-KIND = "features 1"
+STATISTICS_KIND = "features 1"
 CHUNK = 1000  # pictures: seconds of Inception on a GPU, minutes on a CPU
-KEPT = 10_000  # features kept whole, for what moments cannot tell: 82 MB of Inception's; sixteen times as many of a network
+MAX_KEPT = 10_000  # features kept whole, for what moments cannot tell: 82 MB of Inception's; sixteen times as many of a network
 SIZE = 2048  # with a sixteenth of its features
 SAVE_SECONDS = 60.0  # between two saves: one of five lengths writes 577 MB, which took 5 s
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class FeatureStatistics:
     """All that is kept of a set of pictures."""
 
     moments: Moments
     kept: Tensor  # [up to KEPT of Inception's size, features], float32, of the first pictures
 
     @staticmethod
-    def none(network: FeatureNetwork) -> Statistics:
-        return Statistics(Moments.none(network.size, network.device), torch.empty(0, network.size))
+    def empty(network: FeatureNetwork) -> FeatureStatistics:
+        return FeatureStatistics(Moments.empty(network.size, network.device), torch.empty(0, network.size))
 
-    def plus(self, features: Float[Tensor, "n features"]) -> Statistics:
-        fresh = features[: kept_of(features.shape[1]) - len(self.kept)].float().cpu()
-        return Statistics(self.moments + Moments.of(features), torch.cat([self.kept, fresh]) if len(fresh) else self.kept)
+    def plus(self, features: Float[Tensor, "n features"]) -> FeatureStatistics:
+        fresh = features[: max_kept(features.shape[1]) - len(self.kept)].float().cpu()
+        return FeatureStatistics(
+            self.moments + Moments.of(features), torch.cat([self.kept, fresh]) if len(fresh) else self.kept
+        )
 
 
-def kept_of(size: int) -> int:
+def max_kept(size: int) -> int:
     """How many vectors of that size are kept.
 
-    >>> kept_of(2048), kept_of(128)
+    >>> max_kept(2048), max_kept(128)
     (10000, 160000)
     """
-    return KEPT * max(1, SIZE // size)
+    return MAX_KEPT * max(1, SIZE // size)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FeatureSource:
     """Pictures or sounds to be compared: one or more series of `count`, made a chunk at a time."""
 
     label: str
@@ -72,56 +74,56 @@ class Source:
     chunk: Callable[[int, int], Iterable[Tensor]]  # first and last picture -> every series', as the data are stored
 
 
-def pictures(label: str, x: Examples) -> Source:
+def images(label: str, x: Examples) -> FeatureSource:
     """A data set as it is, in an order of its own: the features kept must not be those of the first class or folder."""
-    order = permutation(len(x), 0)
-    return Source(label, {"data": storage.digest({"x": x})}, len(x), 1, lambda first, last: [x[order[first:last]]])
+    shuffled = permutation(len(x), 0)
+    return FeatureSource(label, {"data": storage.digest({"x": x})}, len(x), 1, lambda first, last: [x[shuffled[first:last]]])
 
 
-def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequence[int]) -> Source:
+def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequence[int]) -> FeatureSource:
     """The same pictures from the first `count` of their codes, for each count."""
-    order = permutation(len(x), 0)
+    shuffled = permutation(len(x), 0)
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
-        codes = model.encode(to_float(x[order[first:last]]))
-        return (stored(model.decode(codes[:, :count])) for count in counts)
+        codes = model.encode(to_float(x[shuffled[first:last]]))
+        return (to_stored(model.decode(codes[:, :count])) for count in counts)
 
     facts = {"data": storage.digest({"x": x}), "model": model.hash, "codes": list(counts)}
-    return Source(label, facts, len(x), len(counts), chunk)
+    return FeatureSource(label, facts, len(x), len(counts), chunk)
 
 
 def samples(
     label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float | str = 1.0
-) -> Source:
+) -> FeatureSource:
     """Samples drawn once at full length and decoded from every prefix asked for: by law 2 these are the shorter samples.
 
     Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that no more than a chunk is ever in memory.
     """
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
-        drawn = model.sample(last - first, seed=derive(seed, "evaluation", first // CHUNK), temperature=temperature)
-        return (stored(model.decode(drawn.codes[:, :count])) for count in counts)
+        sample = model.sample(last - first, seed=derive(seed, "evaluation", first // CHUNK), temperature=temperature)
+        return (to_stored(model.decode(sample.codes[:, :count])) for count in counts)
 
     facts: dict[str, Any] = {"model": model.hash, "codes": list(counts), "count": count, "seed": seed, "chunk": CHUNK}
     if temperature != 1:
         warm = model.settings(temperature).temperature  # numbers: a model's own may be fitted anew
         facts["temperature"] = list(warm) if isinstance(warm, tuple) else warm
-    return Source(label, facts, count, len(counts), chunk)
+    return FeatureSource(label, facts, count, len(counts), chunk)
 
 
-def gathered(
-    source: Source,
+def compute_statistics(
+    source: FeatureSource,
     network: FeatureNetwork,
     folder: Path | None = None,
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
-) -> list[Statistics]:
+) -> list[FeatureStatistics]:
     """The statistics of every series; kept in `folder`, whole or in part, for the next call with the same source.
 
     With a folder, `Paused` comes behind a chunk that was kept.
     """
-    reporter = reporter or Silent()
-    facts = {"kind": KIND, "network": network.digest, "series": source.series, **source.facts}
+    reporter = reporter or SilentReporter()
+    facts = {"kind": STATISTICS_KIND, "network": network.digest, "series": source.series, **source.facts}
     path = None if folder is None else folder / f"{source.label}-{_name(facts)}.safetensors"
     done, found = _resumed(path, facts, network, source.series)
     if done < source.count:
@@ -129,12 +131,12 @@ def gathered(
     saved = time.monotonic()
     for first in range(done, source.count, CHUNK):
         last = min(first + CHUNK, source.count)
-        behind = first * source.series
+        processed = first * source.series
         for index, part in zip(range(source.series), source.chunk(first, last), strict=True):
             for piece in part.split(network.batch):
                 found[index] = found[index].plus(network(piece))
-                behind += len(piece)
-                reporter.progress(behind, {})
+                processed += len(piece)
+                reporter.progress(processed, {})
         pausing = pause.due and last < source.count
         if path is not None and (last == source.count or pausing or time.monotonic() - saved >= SAVE_SECONDS):
             try:
@@ -152,27 +154,29 @@ def _name(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _save(path: Path, found: list[Statistics], facts: Mapping[str, Any]) -> None:
+def _save(path: Path, found: list[FeatureStatistics], facts: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     for index, known in enumerate(found):
         tensors |= {f"{index}/total": known.moments.total, f"{index}/outer": known.moments.outer, f"{index}/kept": known.kept}
     storage.write_tensors(path, tensors, facts)
 
 
-def _resumed(path: Path | None, facts: Mapping[str, Any], network: FeatureNetwork, series: int) -> tuple[int, list[Statistics]]:
+def _resumed(
+    path: Path | None, facts: Mapping[str, Any], network: FeatureNetwork, series: int
+) -> tuple[int, list[FeatureStatistics]]:
     """How many pictures of each series are behind us, and their statistics."""
-    nothing = 0, [Statistics.none(network)] * series
+    fresh_start = 0, [FeatureStatistics.empty(network)] * series
     if path is None or not path.is_file():
-        return nothing
+        return fresh_start
     try:
         tensors, there, _ = storage.read_tensors(path)
     except storage.DamagedFileError:  # it can be made again
-        return nothing
+        return fresh_start
     done = int(there.pop("done"))
     if there != facts:
-        return nothing
+        return fresh_start
     return done, [
-        Statistics(
+        FeatureStatistics(
             Moments(done, tensors[f"{index}/total"].to(network.device), tensors[f"{index}/outer"].to(network.device)),
             tensors[f"{index}/kept"],
         )

@@ -48,7 +48,7 @@ class FeatureNetwork(Protocol):
     def __call__(self, x: Any) -> Float[Tensor, "n features"]: ...
 
 
-def coloured(x: UInt8[Tensor, "n channel height width"]) -> UInt8[Tensor, "n 3 height width"]:
+def to_rgb(x: UInt8[Tensor, "n channel height width"]) -> UInt8[Tensor, "n 3 height width"]:
     """Grey pictures three times over; colours as they are."""
     return x.expand(-1, 3, -1, -1)
 
@@ -74,7 +74,7 @@ class RandomNetwork:
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
-        return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
+        return torch.cat([self._features(part.to(self.device)) for part in to_rgb(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n features"]:
         h = (x.float() - 128) / 128

@@ -21,7 +21,7 @@ class Moments:
     outer: Tensor  # [features, features], float64
 
     @staticmethod
-    def none(size: int, device: torch.device | None = None) -> Moments:
+    def empty(size: int, device: torch.device | None = None) -> Moments:
         """Of no vectors at all."""
         zeros = torch.zeros(size, dtype=torch.float64, device=device)
         return Moments(0, zeros, torch.zeros(size, size, dtype=torch.float64, device=device))

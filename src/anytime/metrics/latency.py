@@ -18,8 +18,8 @@ from anytime.sampling.sample import Sample
 
 BATCH = 100
 """The paper's."""
-REPEATS, AT_LEAST = 20, 3
-PATIENCE = 10.0  # seconds for each code length: after them no round is begun, save for the first few
+REPEATS, MIN_REPEATS = 20, 3
+MAX_SECONDS_PER_LENGTH = 10.0  # seconds for each code length: after them no round is begun, save for the first few
 Clock = Callable[[], float]
 
 
@@ -39,7 +39,7 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class TimedSampler:
     """A model with its engine, timed with the engine's own decoder."""
 
     model: AnytimeModel
@@ -52,8 +52,8 @@ class Engine:
         return self.model.sample(n, seed=seed, codes=codes)
 
     def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
-        wave = self.model.engine.wave
-        return [self.model.session(min(wave, n - first), seed=seed).draw(codes) for first in range(0, n, wave)]
+        microbatch = self.model.engine.microbatch
+        return [self.model.session(min(microbatch, n - first), seed=seed).draw(codes) for first in range(0, n, microbatch)]
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
@@ -61,7 +61,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class Latency:
     """Seconds of one request for `batch` samples, from the call to the decoded samples."""
 
     codes: int
@@ -77,12 +77,12 @@ class Speed:
         return self.batch / self.p50
 
     @property
-    def decode_share(self) -> float:
+    def decode_fraction(self) -> float:
         """The part of the time that decoding takes, were it asked for when all codes are there."""
         return self.decode / self.p50
 
 
-def speed_by_codes(
+def latency_by_codes(
     model: Sampler,
     counts: Sequence[int],
     *,
@@ -90,37 +90,39 @@ def speed_by_codes(
     repeats: int = REPEATS,
     clock: Clock = time.perf_counter,
     progress: Callable[[int], None] | None = None,
-) -> list[Speed]:
+) -> list[Latency]:
     """Time `model.sample(batch, codes=count)`, its drawing and the decoding of as many codes, for each count, after a try.
 
     In rounds over all counts: a machine that is slower for a while is so for all of them. `progress` is told the rounds.
     """
-    drawn = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warms up caches, compilers and graphs
-    for codes in drawn:
+    sampled_codes = [
+        model.sample(batch, seed=0, codes=count).codes for count in counts
+    ]  # warms up caches, compilers and graphs
+    for codes in sampled_codes:
         model.decode(codes)
-    wholes, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
-    begun, rounds = clock(), 0
-    while rounds < min(AT_LEAST, repeats) or (rounds < repeats and clock() - begun < PATIENCE * len(counts)):
+    totals, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
+    started, rounds = clock(), 0
+    while rounds < min(MIN_REPEATS, repeats) or (rounds < repeats and clock() - started < MAX_SECONDS_PER_LENGTH * len(counts)):
         rounds += 1
-        for codes, whole, draw, decode in zip(drawn, wholes, draws, decodes, strict=True):
-            whole.append(timed(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
-            draw.append(timed(partial(model.draw, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
-            decode.append(timed(partial(model.decode, codes), model.device, clock))
+        for codes, total, draw, decode in zip(sampled_codes, totals, draws, decodes, strict=True):
+            total.append(time_call(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            draw.append(time_call(partial(model.draw, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            decode.append(time_call(partial(model.decode, codes), model.device, clock))
         if progress is not None:
             progress(rounds)
     return [
-        Speed(count, batch, rounds, quantile(whole, 0.5), quantile(whole, 0.95), quantile(draw, 0.5), quantile(decode, 0.5))
-        for count, whole, draw, decode in zip(counts, wholes, draws, decodes, strict=True)
+        Latency(count, batch, rounds, quantile(total, 0.5), quantile(total, 0.95), quantile(draw, 0.5), quantile(decode, 0.5))
+        for count, total, draw, decode in zip(counts, totals, draws, decodes, strict=True)
     ]
 
 
-def timed(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:
+def time_call(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:
     """Seconds until the work is done on the device, too."""
     _wait(device)
-    began = clock()
+    started = clock()
     work()
     _wait(device)  # what a GPU was asked for may not be done when the call returns
-    return clock() - began
+    return clock() - started
 
 
 def _wait(device: torch.device) -> None:
@@ -128,10 +130,10 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def quantile(times: Sequence[float], share: float) -> float:
+def quantile(times: Sequence[float], fraction: float) -> float:
     """The smallest time that at least this share of the times do not exceed.
 
     >>> quantile([3.0, 1.0, 2.0], 0.5), quantile([3.0, 1.0, 2.0], 0.95)
     (2.0, 3.0)
     """
-    return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]
+    return sorted(times)[max(0, math.ceil(fraction * len(times)) - 1)]

@@ -18,15 +18,15 @@ BLOCK = 1000  # rows compared with all others at a time: 80 MB of distances to 1
 
 
 @dataclass(frozen=True, slots=True)
-class KernelDistance:
+class KID:
     mean: float
-    spread: float  # standard deviation over the subsets
+    std: float  # standard deviation over the subsets
     subset: int  # features in a subset
 
 
-def kernel_distance(
+def compute_kid(
     first: Float[Tensor, "n features"], second: Float[Tensor, "m features"], seed: int = 0, subsets: int = SUBSETS
-) -> KernelDistance:
+) -> KID:
     """KID: the unbiased squared MMD under k(a, b) = (a·b / features + 1)³, over subsets that the seed fixes."""
     size = max(2, min(SUBSET, len(first) // 2, len(second) // 2))
     found = torch.empty(subsets, dtype=torch.float64)
@@ -36,7 +36,7 @@ def kernel_distance(
             for side, features in enumerate((first, second))
         )
         found[index] = _squared_mmd(*chosen)
-    return KernelDistance(float(found.mean()), float(found.std()), size)
+    return KID(float(found.mean()), float(found.std()), size)
 
 
 def _squared_mmd(a: Float[Tensor, "n features"], b: Float[Tensor, "n features"]) -> Float[Tensor, ""]:
@@ -51,20 +51,22 @@ def _kernel(a: Float[Tensor, "n features"], b: Float[Tensor, "m features"]) -> F
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class PrecisionRecall:
     precision: float  # share of the samples that lie among the real ones
     recall: float  # share of the real ones that lie among the samples
 
 
-def coverage(samples: Float[Tensor, "n features"], real: Float[Tensor, "m features"], nearest: int = NEAREST) -> Coverage:
+def compute_precision_recall(
+    samples: Float[Tensor, "n features"], real: Float[Tensor, "m features"], nearest: int = NEAREST
+) -> PrecisionRecall:
     """Improved precision and recall: a point lies among a set if it is nearer to one of its members than that member's
     `nearest`-th neighbour in the set."""
     samples, real = samples.double(), real.double()
-    precision, recall = _among(samples, real, nearest), _among(real, samples, nearest)
-    return Coverage(float(precision.double().mean()), float(recall.double().mean()))
+    precision, recall = _in_manifold(samples, real, nearest), _in_manifold(real, samples, nearest)
+    return PrecisionRecall(float(precision.double().mean()), float(recall.double().mean()))
 
 
-def _among(points: Float[Tensor, "n features"], members: Float[Tensor, "m features"], nearest: int) -> Bool[Tensor, " n"]:
+def _in_manifold(points: Float[Tensor, "n features"], members: Float[Tensor, "m features"], nearest: int) -> Bool[Tensor, " n"]:
     radii = _radii(members, nearest)
     return torch.cat([(_squared_distances(part, members) <= radii).any(1) for part in points.split(BLOCK)])
 
@@ -84,24 +86,24 @@ class Nearest:
     distance: Tensor  # [n, count], root mean square of the pixels' differences, in [0, 1]
 
 
-def nearest_pictures(x: UInt8[Tensor, "n ..."], among: UInt8[Tensor, "m ..."], count: int, device: torch.device) -> Nearest:
+def nearest_images(x: UInt8[Tensor, "n ..."], among: UInt8[Tensor, "m ..."], count: int, device: torch.device) -> Nearest:
     """The `count` nearest of `among` to every picture, pixel by pixel, all of them looked at: what a copy would betray."""
     points, count = x.flatten(1).to(device).double(), min(count, len(among))
     best = torch.full((len(x), count), torch.inf, dtype=torch.float64, device=device)
     index = torch.zeros(len(x), count, dtype=torch.long, device=device)
     for start, part in zip(range(0, len(among), BLOCK), among.split(BLOCK), strict=True):
         found = _squared_distances(points, part.flatten(1).to(device).double())
-        places = torch.arange(start, start + len(part), device=device).expand_as(found)
+        indices = torch.arange(start, start + len(part), device=device).expand_as(found)
         best, chosen = torch.cat([best, found], 1).topk(count, dim=1, largest=False)
-        index = torch.cat([index, places], 1).gather(1, chosen)
+        index = torch.cat([index, indices], 1).gather(1, chosen)
     return Nearest(index.cpu(), (best / points.shape[1]).sqrt().cpu() / 255)
 
 
-def nearer(
+def compare_nearest(
     x: UInt8[Tensor, "n ..."], one: UInt8[Tensor, "m ..."], other: UInt8[Tensor, "m ..."], device: torch.device
 ) -> tuple[float, float, float]:
     """Median distance to the nearest of one set and of another, and the share of x that is nearer to the one; ties are half."""
-    a, b = (nearest_pictures(x, among, 1, device).distance[:, 0] for among in (one, other))
+    a, b = (nearest_images(x, among, 1, device).distance[:, 0] for among in (one, other))
     return float(a.median()), float(b.median()), float(((a < b).double() + (a == b).double() / 2).mean())
 
 

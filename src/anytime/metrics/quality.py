@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from anytime.core.pause import NEVER, Pause
-from anytime.data.cache import cache_folder
+from anytime.data.cache import cache_dir
 from anytime.data.dataset import Examples
 from anytime.metrics import feature_stats
-from anytime.metrics.feature_stats import Statistics, gathered
+from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import frechet_distance
-from anytime.metrics.precision_recall import coverage, kernel_distance
+from anytime.metrics.precision_recall import compute_kid, compute_precision_recall
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 from anytime.training.log import Reporter
@@ -21,28 +21,28 @@ from anytime.training.log import Reporter
 Row = dict[str, Any]
 
 
-def reference(
+def reference_statistics(
     x: Examples,
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
-) -> Statistics:
+) -> FeatureStatistics:
     """Statistics of the set that others are compared with, kept in the cache: 50,000 pictures take half a GPU minute."""
-    (found,) = gathered(
-        feature_stats.pictures("reference", x), network, (cache or cache_folder()) / "features", reporter, pause
+    (found,) = compute_statistics(
+        feature_stats.images("reference", x), network, (cache or cache_dir()) / "features", reporter, pause
     )
     return found
 
 
-def compared(found: Statistics, real: Statistics, network: FeatureNetwork) -> Row:
+def compute_metrics(found: FeatureStatistics, real: FeatureStatistics, network: FeatureNetwork) -> Row:
     """The numbers of one set of pictures against another. Lower is better, save for precision and recall."""
     kept, theirs = (known.kept.to(network.device) for known in (found, real))
-    kid, cover = kernel_distance(kept, theirs), coverage(kept, theirs)
+    kid, cover = compute_kid(kept, theirs), compute_precision_recall(kept, theirs)
     row: Row = {
         network.distance: frechet_distance(found.moments, real.moments),
         f"kid{network.suffix}": kid.mean,
-        f"kid_sd{network.suffix}": kid.spread,
+        f"kid_sd{network.suffix}": kid.std,
         f"precision{network.suffix}": cover.precision,
         f"recall{network.suffix}": cover.recall,
         "samples": found.moments.count,
@@ -60,7 +60,7 @@ def sample_rows(
     model: AnytimeModel,
     fractions: Sequence[float],
     samples: int,
-    real: Statistics,
+    real: FeatureStatistics,
     network: FeatureNetwork,
     *,
     seed: int = 0,
@@ -73,10 +73,10 @@ def sample_rows(
     """Quality of `samples` samples at every fraction of their codes; with `folder`, a killed call goes on when repeated."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     source = feature_stats.samples("samples", model, samples, counts, seed, temperature)
-    each = gathered(source, network, folder, reporter, pause)
+    each = compute_statistics(source, network, folder, reporter, pause)
     about = {"series": series, "seed": seed, "temperature": temperature}
     return [
-        {**about, "fraction": fraction, "codes": count, **compared(found, real, network)}
+        {**about, "fraction": fraction, "codes": count, **compute_metrics(found, real, network)}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
@@ -85,7 +85,7 @@ def reconstruction_rows(
     model: AnytimeModel,
     x: Examples,
     fractions: Sequence[float],
-    real: Statistics,
+    real: FeatureStatistics,
     network: FeatureNetwork,
     *,
     series: str = "reconstructions",
@@ -96,19 +96,21 @@ def reconstruction_rows(
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     source = feature_stats.reconstructions("reconstructions", model, x, counts)
     return [
-        {"series": series, "fraction": fraction, "codes": count, **compared(found, real, network)}
-        for fraction, count, found in zip(fractions, counts, gathered(source, network, folder, reporter), strict=True)
+        {"series": series, "fraction": fraction, "codes": count, **compute_metrics(found, real, network)}
+        for fraction, count, found in zip(fractions, counts, compute_statistics(source, network, folder, reporter), strict=True)
     ]
 
 
 def data_row(
     x: Examples,
-    real: Statistics,
+    real: FeatureStatistics,
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
 ) -> Row:
     """Quality of real held-out pictures: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
-    (found,) = gathered(feature_stats.pictures("held-out", x), network, (cache or cache_folder()) / "features", reporter, pause)
-    return {"series": "held-out data", **compared(found, real, network)}
+    (found,) = compute_statistics(
+        feature_stats.images("held-out", x), network, (cache or cache_dir()) / "features", reporter, pause
+    )
+    return {"series": "held-out data", **compute_metrics(found, real, network)}

@@ -14,29 +14,29 @@ TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Hardware:
     bandwidth: float  # bytes a second, reading and writing together
     flops: float  # multiplications and additions a second, of large matrix products
 
 
-def measure(device: torch.device, dtype: torch.dtype) -> Machine:
+def measure_hardware(device: torch.device, dtype: torch.dtype) -> Hardware:
     """The best of a few large copies and matrix products."""
     size = 1 << (30 if device.type == "cuda" else 27)
     side = 8192 if device.type == "cuda" else 1536
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    return Machine(2 * size / _best(lambda: target.copy_(source), device), 2 * side**3 / _best(lambda: left @ right, device))
+    return Hardware(2 * size / _best(lambda: target.copy_(source), device), 2 * side**3 / _best(lambda: left @ right, device))
 
 
 def _best(work: Callable[[], object], device: torch.device) -> float:
     times = []
     for _ in range(TRIES + 1):
-        began = time.perf_counter()
+        started = time.perf_counter()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - started)
     return min(times[1:])
 
 
@@ -51,7 +51,7 @@ def step_cost(config: TransformerConfig, batch: int, position: int, itemsize: in
     return itemsize * (products + cache), 2 * (products * batch + attention)
 
 
-def limit_seconds(config: TransformerConfig, batch: int, codes: int, itemsize: int, machine: Machine) -> float:
+def roofline_seconds(config: TransformerConfig, batch: int, codes: int, itemsize: int, hardware: Hardware) -> float:
     """The least time for `codes` steps, moving and computing at once; the decoder is left out."""
     costs = (step_cost(config, batch, position, itemsize) for position in range(codes))
-    return sum(max(moved / machine.bandwidth, done / machine.flops) for moved, done in costs)
+    return sum(max(moved / hardware.bandwidth, done / hardware.flops) for moved, done in costs)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
-FOLDER = Path(__file__).parent
-LIMIT = 20_000_000
+BUNDLED_DIR = Path(__file__).parent
+MAX_BYTES = 20_000_000
 """Bytes of all models of the package together."""
 
 
-def names() -> list[str]:
+def bundled_names() -> list[str]:
     """The models of the package."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+    return sorted(path.parent.name for path in BUNDLED_DIR.glob("*/config.json"))
 
 
-def find(name: str) -> Path | None:
+def find_bundled(name: str) -> Path | None:
     """The folder of the package's model of that name."""
-    return FOLDER / name if name in names() else None
+    return BUNDLED_DIR / name if name in bundled_names() else None
 
 
-def weight(folder: Path) -> int:
+def total_bytes(folder: Path) -> int:
     """Bytes of all files in a folder and below."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -35,7 +35,7 @@ def locate(name: str | Path) -> Path:
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"
     elif not (folder / CONFIG).is_file():
-        folder = find(str(name)) or folder
+        folder = find_bundled(str(name)) or folder
     if not (folder / WEIGHTS).is_file():
         raise UserError(_not_a_model(folder))
     return folder
@@ -46,9 +46,7 @@ def _not_a_model(folder: Path) -> str:
         return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
     if (folder / CONFIG).is_file():
         return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
-    known = [*names(), *(str(p.parent) for p in Path("runs").glob("*/model"))]
-    hint = f"{nearest(str(folder), known)}; or " if known else ""
-    own = "one of the package" if names() else "one of the package, which holds none yet"
-    return (
-        f"{folder} is no model: neither a run folder nor a saved model nor {own}; {hint}train one with `anytime train digits`"
-    )
+    known = [*bundled_names(), *(str(p.parent) for p in Path("runs").glob("*/model"))]
+    hint = f"{did_you_mean(str(folder), known)}; or " if known else ""
+    bundled_text = "one of the package" if bundled_names() else "one of the package, which holds none yet"
+    return f"{folder} is no model: neither a run folder nor a saved model nor {bundled_text}; {hint}train one with `anytime train digits`"

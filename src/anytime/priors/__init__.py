@@ -9,10 +9,10 @@ from anytime.priors.pixelcnn import PixelCNN, PixelCNNConfig
 from anytime.priors.transformer import Transformer, TransformerConfig
 
 PriorConfig = TransformerConfig | PixelCNNConfig | LSTMConfig
-Network = Transformer | PixelCNN | LSTM
+PriorNetwork = Transformer | PixelCNN | LSTM
 
 
-def build(config: PriorConfig) -> Network:
+def build(config: PriorConfig) -> PriorNetwork:
     """The prior that a config describes, with fresh weights.
 
     >>> type(build(PixelCNNConfig(length=4, codebook_size=8, side=2, layers=1, width=4, head=8))).__name__

@@ -56,13 +56,13 @@ def matching_width(parameters: int, codebook_size: int, layers: int = 3) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LSTMState:
     """What every layer remembers of the codes so far."""
 
     hidden: Tensor  # [layers, batch, width]
     cell: Tensor  # [layers, batch, width]
     position: Tensor  # [batch], the number of codes each row has taken in
-    reach: int  # bounds every row's position, known without asking the device
+    max_position: int  # bounds every row's position, known without asking the device
 
 
 class LSTM(nn.Module):
@@ -98,17 +98,17 @@ class LSTM(nn.Module):
             h = self.dropout(layer(h)[0])
         return self._logits(h)
 
-    def start(self, batch: int) -> Memory:
+    def start(self, batch: int) -> LSTMState:
         """Nothing is remembered yet."""
         weight = self.tokens.weight
         empty = weight.new_zeros(self.config.layers, batch, self.config.width)
-        return Memory(empty, empty.clone(), torch.zeros(batch, dtype=torch.long, device=weight.device), 0)
+        return LSTMState(empty, empty.clone(), torch.zeros(batch, dtype=torch.long, device=weight.device), 0)
 
     def step(
-        self, codes: Int[Tensor, " batch"] | None, state: Memory
-    ) -> tuple[Float[Tensor, "batch codebook_size"], Memory]:  # fmt: skip
+        self, codes: Int[Tensor, " batch"] | None, state: LSTMState
+    ) -> tuple[Float[Tensor, "batch codebook_size"], LSTMState]:  # fmt: skip
         """Logits of the next code, given the one just drawn; costs the same at every position."""
-        if state.reach >= self.length:
+        if state.max_position >= self.length:
             raise ValueError(f"all {self.length} codes are drawn; there is no further step")
         if codes is None:
             codes = torch.full_like(state.position, self.codebook_size)
@@ -120,7 +120,7 @@ class LSTM(nn.Module):
             h = self.dropout(h)
             hidden.append(new_hidden)
             cell.append(new_cell)
-        return self._logits(h[:, 0]), Memory(torch.cat(hidden), torch.cat(cell), state.position + 1, state.reach + 1)
+        return self._logits(h[:, 0]), LSTMState(torch.cat(hidden), torch.cat(cell), state.position + 1, state.max_position + 1)
 
 
 def _initialise(layer: nn.LSTM) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from anytime.core.errors import UserError
 
-FIRST = 7  # kernel of the first layer, which leaves out the place itself (mask A)
-THEN = 3  # kernel of all others, which see it (mask B)
-MARGIN = FIRST // 2
+FIRST_KERNEL = 7  # kernel of the first layer, which leaves out the place itself (mask A)
+KERNEL = 3  # kernel of all others, which see it (mask B)
+MARGIN = FIRST_KERNEL // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class PixelCNNConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Canvas:
+class PixelCNNState:
     """What both stacks must remember of the map so far; rows of a batch may stand at different places."""
 
     embedded: Tensor  # [batch, MARGIN + side, MARGIN + side, width], the codes, below and right of an empty margin
@@ -56,28 +56,28 @@ class Canvas:
     links: Tensor  # [layers, batch, 2 width, side], what the vertical stack says to the row being drawn
     left: Tensor  # [layers - 1, batch, width], each layer's horizontal stack at the place before
     position: Tensor  # [batch], the number of codes each row has taken in
-    taken: frozenset[int]  # the values in `position`, known without asking the device
+    host_positions: frozenset[int]  # the values in `position`, known without asking the device
 
 
-def gated(h: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch half ..."]:
+def gated_activation(h: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch half ..."]:
     """tanh(a) · σ(b), the halves of h along its channels."""
     a, b = h.chunk(2, dim=1)
     return torch.tanh(a) * torch.sigmoid(b)
 
 
-def at_one_place(layer: nn.Conv2d, window: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch out"]:
+def conv_at_position(layer: nn.Conv2d, window: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch out"]:
     """A convolution where its window lies at one place only: a linear map of the window."""
     return F.linear(window.flatten(1), layer.weight.flatten(1), layer.bias)
 
 
-class Layer(nn.Module):
+class GatedLayer(nn.Module):
     """One gated layer of both stacks. Convolutions pad nothing above or to the left: the caller says what is there."""
 
     def __init__(self, width: int, kernel: int, first: bool) -> None:
         super().__init__()
-        self.reach, self.first = kernel // 2, first
-        seen = self.reach if first else self.reach + 1  # rows above (places to the left), and its own unless it is the first
-        self.vertical = nn.Conv2d(width, 2 * width, (seen, kernel), padding=(0, self.reach))
+        self.radius, self.first = kernel // 2, first
+        seen = self.radius if first else self.radius + 1  # rows above (places to the left), and its own unless it is the first
+        self.vertical = nn.Conv2d(width, 2 * width, (seen, kernel), padding=(0, self.radius))
         self.horizontal = nn.Conv2d(width, 2 * width, (1, seen))
         self.link = nn.Conv2d(2 * width, 2 * width, 1)
         self.out = nn.Conv2d(width, width, 1)
@@ -87,10 +87,10 @@ class Layer(nn.Module):
     ) -> tuple[Float[Tensor, "batch width height side"], Float[Tensor, "batch width height side"]]:
         """Both stacks over whole rows; the first layer's input is shifted by one, so that it misses the place itself."""
         shift = -1 if self.first else 0
-        above = self.vertical(F.pad(v, (0, 0, self.reach, shift)))
-        across = self.horizontal(F.pad(h, (self.reach, shift, 0, 0)))
-        new = self.out(gated(across + self.link(above)))
-        return gated(above), new if self.first else h + new
+        above = self.vertical(F.pad(v, (0, 0, self.radius, shift)))
+        across = self.horizontal(F.pad(h, (self.radius, shift, 0, 0)))
+        new = self.out(gated_activation(across + self.link(above)))
+        return gated_activation(above), new if self.first else h + new
 
     def at(
         self,
@@ -99,7 +99,7 @@ class Layer(nn.Module):
         h: Float[Tensor, "batch width"] | None,
     ) -> Float[Tensor, "batch width"]:
         """The horizontal stack at one place: `window` is what it sees of its own row, `h` its input there."""
-        new = at_one_place(self.out, gated(at_one_place(self.horizontal, window) + link))
+        new = conv_at_position(self.out, gated_activation(conv_at_position(self.horizontal, window) + link))
         return new if h is None else h + new
 
 
@@ -108,8 +108,8 @@ class PixelCNN(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.codebook_size, config.width)
-        kernels = [FIRST] + [THEN] * (config.layers - 1)
-        self.layers = nn.ModuleList(Layer(config.width, kernel, index == 0) for index, kernel in enumerate(kernels))
+        kernels = [FIRST_KERNEL] + [KERNEL] * (config.layers - 1)
+        self.layers = nn.ModuleList(GatedLayer(config.width, kernel, index == 0) for index, kernel in enumerate(kernels))
         self.head = nn.Sequential(nn.Linear(config.width, config.head), nn.ReLU(), nn.Linear(config.head, config.codebook_size))
         self.apply(self._initialise)
 
@@ -128,8 +128,8 @@ class PixelCNN(nn.Module):
     def codebook_size(self) -> int:
         return self.config.codebook_size
 
-    def _layers(self) -> list[Layer]:
-        return [layer for layer in self.layers if isinstance(layer, Layer)]
+    def _layers(self) -> list[GatedLayer]:
+        return [layer for layer in self.layers if isinstance(layer, GatedLayer)]
 
     def forward(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
         """Logits of every code given those before it; the first sees the empty margin only."""
@@ -142,34 +142,34 @@ class PixelCNN(nn.Module):
         logits: Tensor = self.head(h.flatten(2).transpose(1, 2)[:, :prefix])
         return logits
 
-    def start(self, batch: int) -> Canvas:
+    def start(self, batch: int) -> PixelCNNState:
         """An empty map for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.tokens.weight
-        return Canvas(
+        return PixelCNNState(
             embedded=weight.new_zeros(batch, MARGIN + c.side, MARGIN + c.side, c.width),
             above=weight.new_zeros(c.layers - 1, batch, c.width, c.side),
             links=weight.new_zeros(c.layers, batch, 2 * c.width, c.side),
             left=weight.new_zeros(c.layers - 1, batch, c.width),
             position=torch.zeros(batch, dtype=torch.long, device=weight.device),
-            taken=frozenset({0}),
+            host_positions=frozenset({0}),
         )
 
     def step(
-        self, codes: Int[Tensor, " batch"] | None, state: Canvas
-    ) -> tuple[Float[Tensor, "batch codebook_size"], Canvas]:  # fmt: skip
+        self, codes: Int[Tensor, " batch"] | None, state: PixelCNNState
+    ) -> tuple[Float[Tensor, "batch codebook_size"], PixelCNNState]:  # fmt: skip
         """Logits of the next code: one place of the horizontal stack, and where a row begins the vertical stack of that row.
 
         The state is written in place: hold the one returned, not the one given.
         """
-        if max(state.taken) >= self.length:
+        if max(state.host_positions) >= self.length:
             raise ValueError(f"all {self.length} codes are drawn; there is no further step")
         position, side, margin = state.position, self.config.side, MARGIN
         rows = torch.arange(len(position), device=position.device)
         if codes is not None:
             before = position - 1
             state.embedded[rows, before // side + margin, before % side + margin] = self.tokens(codes)
-        if any(place % side == 0 for place in state.taken):
-            self._begin_rows(state, rows)
+        if any(position_index % side == 0 for position_index in state.host_positions):
+            self._start_rows(state, rows)
         row, column = position // side, position % side
         links = state.links[:, rows, :, column].unbind(1)
         near = column[:, None] + torch.arange(margin, device=column.device)
@@ -181,18 +181,18 @@ class PixelCNN(nn.Module):
         for index, layer in enumerate(others):
             state.left[index] = h
             h = layer.at(torch.stack([left[index], h], -1), links[index + 1], h)
-        taken = frozenset(place + 1 for place in state.taken)
-        return self.head(h), Canvas(state.embedded, state.above, state.links, state.left, position + 1, taken)
+        host_positions = frozenset(position_index + 1 for position_index in state.host_positions)
+        return self.head(h), PixelCNNState(state.embedded, state.above, state.links, state.left, position + 1, host_positions)
 
-    def _begin_rows(self, state: Canvas, rows: Int[Tensor, " batch"]) -> None:
+    def _start_rows(self, state: PixelCNNState, rows: Int[Tensor, " batch"]) -> None:
         """The vertical stack, for the rows of the batch that stand at the beginning of a row of their map."""
         begins = (state.position % self.config.side == 0)[:, None, None]
         above = (state.position // self.config.side)[:, None] + torch.arange(MARGIN, device=rows.device)
         first, *others = self._layers()
-        said = first.vertical(state.embedded[rows[:, None], above][:, :, MARGIN:].permute(0, 3, 1, 2))
-        state.links[0] = torch.where(begins, first.link(said)[:, :, 0], state.links[0])
+        vertical_out = first.vertical(state.embedded[rows[:, None], above][:, :, MARGIN:].permute(0, 3, 1, 2))
+        state.links[0] = torch.where(begins, first.link(vertical_out)[:, :, 0], state.links[0])
         for index, layer in enumerate(others):
-            v = gated(said)[:, :, 0]
-            said = layer.vertical(torch.stack([state.above[index], v], 2))
+            v = gated_activation(vertical_out)[:, :, 0]
+            vertical_out = layer.vertical(torch.stack([state.above[index], v], 2))
             state.above[index] = torch.where(begins, v, state.above[index])
-            state.links[index + 1] = torch.where(begins, layer.link(said)[:, :, 0], state.links[index + 1])
+            state.links[index + 1] = torch.where(begins, layer.link(vertical_out)[:, :, 0], state.links[index + 1])

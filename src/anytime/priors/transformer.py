@@ -42,16 +42,16 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class KVCache:
     """Keys and values of the codes so far. `reach` bounds every row's position, so attention reads no further."""
 
     keys: Tensor  # [layers, batch, heads, length, head_dim]
     values: Tensor
     position: Tensor  # [batch], the number of codes each row has taken in
-    reach: int
+    max_position: int
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Self-attention, then a feed-forward layer, each followed by a residual sum and a layer norm."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -65,12 +65,12 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def heads_of(self, h: Float[Tensor, "batch time width"]) -> tuple[Tensor, Tensor, Tensor]:
+    def qkv_heads(self, h: Float[Tensor, "batch time width"]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each [batch, heads, time, head_dim]."""
         query, key, value = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return query, key, value
 
-    def mixed(
+    def apply_attention(
         self, h: Float[Tensor, "batch time width"], attended: Float[Tensor, "batch heads time head_dim"]
     ) -> Float[Tensor, "batch time width"]:
         """The block's output, given what attention found."""
@@ -87,7 +87,7 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(config.length, config.width)
         self.embedding_norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.apply(self._initialise)
 
     @staticmethod
@@ -118,48 +118,50 @@ class Transformer(nn.Module):
         tokens = F.pad(codes[:, :-1], (1, 0), value=self.codebook_size)
         h = self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
-            assert isinstance(block, Block)
-            h = block.mixed(h, F.scaled_dot_product_attention(*block.heads_of(h), is_causal=True))
+            assert isinstance(block, TransformerBlock)
+            h = block.apply_attention(h, F.scaled_dot_product_attention(*block.qkv_heads(h), is_causal=True))
         return self._logits(h)
 
-    def start(self, batch: int) -> Cache:
+    def start(self, batch: int) -> KVCache:
         """An empty cache for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.tokens.weight
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         position = torch.zeros(batch, dtype=torch.long, device=weight.device)
         # zeros, not empty: a row behind the others attends to masked places, and 0 · NaN is NaN.
-        return Cache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
+        return KVCache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
 
     def step(
-        self, codes: Int[Tensor, " batch"] | None, state: Cache
-    ) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:  # fmt: skip
+        self, codes: Int[Tensor, " batch"] | None, state: KVCache
+    ) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:  # fmt: skip
         """Logits of the next code. The cache is written in place: hold the state returned, not the one given."""
-        if state.reach >= self.length:
+        if state.max_position >= self.length:
             raise ValueError(f"all {self.length} codes are drawn; there is no further step")
         if codes is None:
-            return self._first(state)
-        position, reach = state.position, state.reach + 1
+            return self._first_step(state)
+        position, max_position = state.position, state.max_position + 1
         rows = torch.arange(len(position), device=position.device)
-        visible = (torch.arange(reach, device=position.device) <= position[:, None])[:, None, None]
+        visible = (torch.arange(max_position, device=position.device) <= position[:, None])[:, None, None]
         h = self._embed(codes[:, None], position[:, None])
         for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            query, key, value = block.heads_of(h)
+            assert isinstance(block, TransformerBlock)
+            query, key, value = block.qkv_heads(h)
             keys, values = state.keys[layer], state.values[layer]
             keys[rows, :, position] = key[:, :, 0]
             values[rows, :, position] = value[:, :, 0]
-            attended = F.scaled_dot_product_attention(query, keys[:, :, :reach], values[:, :, :reach], attn_mask=visible)
-            h = block.mixed(h, attended)
-        return self._logits(h[:, 0]), Cache(state.keys, state.values, position + 1, reach)
+            attended = F.scaled_dot_product_attention(
+                query, keys[:, :, :max_position], values[:, :, :max_position], attn_mask=visible
+            )
+            h = block.apply_attention(h, attended)
+        return self._logits(h[:, 0]), KVCache(state.keys, state.values, position + 1, max_position)
 
-    def _first(self, state: Cache) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:
+    def _first_step(self, state: KVCache) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:
         """The step at the start symbol, which is the same in every row: computed once, whatever the batch."""
         batch, device = len(state.position), state.position.device
         start = torch.full((1, 1), self.codebook_size, device=device)
         h = self._embed(start, torch.zeros_like(start))
         for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            _, key, value = block.heads_of(h)
+            assert isinstance(block, TransformerBlock)
+            _, key, value = block.qkv_heads(h)
             state.keys[layer, :, :, 0], state.values[layer, :, :, 0] = key[:, :, 0], value[:, :, 0]
-            h = block.mixed(h, value)  # with one place to look at, attention finds its value
-        return self._logits(h[:, 0]).expand(batch, -1), Cache(state.keys, state.values, state.position + 1, 1)
+            h = block.apply_attention(h, value)  # with one place to look at, attention finds its value
+        return self._logits(h[:, 0]).expand(batch, -1), KVCache(state.keys, state.values, state.position + 1, 1)

@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BaseRunConfig:
     """What a run is told, besides its model and its stages."""
 
     recipe: str
@@ -43,10 +43,10 @@ class Settings:
         raise NotImplementedError
 
 
-Config = TypeVar("Config", bound=Settings)
+Config = TypeVar("Config", bound=BaseRunConfig)
 
 
-def computed_on(config: Config, device: str) -> Config:
+def with_device_defaults(config: Config, device: str) -> Config:
     """The recipe as that type of device computes it: on a GPU in bfloat16, compiled and captured as a graph."""
     if device != "cuda" or config.scale == "smoke":
         return config

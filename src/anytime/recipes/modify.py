@@ -14,19 +14,19 @@ from anytime.priors.transformer import TransformerConfig
 from anytime.recipes.presets import RunConfig
 from anytime.training.stages import PIXELCNN, PRIOR
 
-PriorKind = Literal["transformer", "lstm", "pixelcnn"]
+PriorType = Literal["transformer", "lstm", "pixelcnn"]
 
-_KINDS: dict[PriorKind, type] = {"transformer": TransformerConfig, "lstm": LSTMConfig, "pixelcnn": PixelCNNConfig}
+_CONFIG_TYPES: dict[PriorType, type] = {"transformer": TransformerConfig, "lstm": LSTMConfig, "pixelcnn": PixelCNNConfig}
 
 
-def with_prior(config: RunConfig, kind: PriorKind) -> RunConfig:
+def with_prior(config: RunConfig, prior_type: PriorType) -> RunConfig:
     """The recipe with another kind of prior on the same codes, for the same number of epochs.
 
     The LSTM has the Transformer's number of weights and its schedule; the PixelCNN is the original VQ-VAE's, on the smallest
     square that holds the codes: 70 of them on 9 × 9.
     """
     old = config.model.prior
-    if isinstance(old, _KINDS[kind]):
+    if isinstance(old, _CONFIG_TYPES[prior_type]):
         return config
     epochs, length, codebook_size = config.prior.epochs, old.length, old.codebook_size
     transformer = (
@@ -34,7 +34,7 @@ def with_prior(config: RunConfig, kind: PriorKind) -> RunConfig:
     )  # fmt: skip
     stage = replace(config.prior if isinstance(old, TransformerConfig) else PRIOR, epochs=epochs)
     prior: PriorConfig
-    match kind:
+    match prior_type:
         case "transformer":
             prior = transformer
         case "lstm":
@@ -43,8 +43,8 @@ def with_prior(config: RunConfig, kind: PriorKind) -> RunConfig:
         case "pixelcnn":
             prior = PixelCNNConfig(length=length, codebook_size=codebook_size, side=square_side(length))
             stage = replace(PIXELCNN, epochs=epochs)
-    spare = 0 if kind == "pixelcnn" else config.spare  # a square of more codes has another side
-    return replace(config, model=replace(config.model, prior=prior), prior=stage, spare=spare)
+    extra_codes = 0 if prior_type == "pixelcnn" else config.extra_codes  # a square of more codes has another side
+    return replace(config, model=replace(config.model, prior=prior), prior=stage, extra_codes=extra_codes)
 
 
 def with_length(config: RunConfig, length: int) -> RunConfig:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from anytime.core.errors import UserError
 
-LONGEST = 1e6
+MAX_WITHIN = 1e6
 """Seconds: a deadline further away is a mistake in units."""
 
 
@@ -55,16 +55,16 @@ class Budget:
     def __post_init__(self) -> None:
         if self.codes < 1:
             raise UserError(f"--codes must be at least 1, not {self.codes}")
-        if self.within is not None and not 0 < self.within <= LONGEST:  # NaN is refused too
-            raise UserError(f"--within must be above 0 and at most {LONGEST:.0f} seconds, not {self.within}")
+        if self.within is not None and not 0 < self.within <= MAX_WITHIN:  # NaN is refused too
+            raise UserError(f"--within must be above 0 and at most {MAX_WITHIN:.0f} seconds, not {self.within}")
 
 
 WINDOW = 128  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
-CAUTION = 0.985  # quantile of them that the next one is taken to cost: all but one freak in a full window
+QUANTILE = 0.985  # quantile of them that the next one is taken to cost: all but one freak in a full window
 
 
 @dataclass
-class Pace:
+class LatencyEstimate:
     """How long a step and a decode take, learned while they happen; one for each engine, device and batch size."""
 
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -76,35 +76,35 @@ class Pace:
 
         Steps grow along the sequence. Of the two the lesser: one slow step is a stall, which need not happen again.
         """
-        return max(_cautious(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
+        return max(_high_quantile(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
 
     @property
     def decode(self) -> float:
-        return _cautious(self.decodes)
+        return _high_quantile(self.decodes)
 
 
-def _cautious(times: deque[float]) -> float:
+def _high_quantile(times: deque[float]) -> float:
     """A high quantile of what was seen; nothing where nothing was, as only a first try can tell.
 
-    >>> _cautious(deque([1.0, 1.0, 3.0])), _cautious(deque())
+    >>> _high_quantile(deque([1.0, 1.0, 3.0])), _high_quantile(deque())
     (3.0, 0.0)
     """
     if not times:
         return 0.0
     ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, math.floor(CAUTION * len(ordered)))]
+    return ordered[min(len(ordered) - 1, math.floor(QUANTILE * len(ordered)))]
 
 
-def may_go_on(budget: Budget, pace: Pace, drawn: int, elapsed: float) -> bool:
+def should_continue(budget: Budget, latency: LatencyEstimate, count: int, elapsed: float) -> bool:
     """Whether another step fits: the rule by which every request stops.
 
     A step is begun only if it and the decode are expected to end in time, so a request is late by at most what that one step
     and that one decode take beyond expectation.
     """
-    if drawn >= budget.codes:
+    if count >= budget.codes:
         return False
-    if drawn < 1:
+    if count < 1:
         return True
     if budget.stop is not None and budget.stop.is_set():
         return False
-    return budget.within is None or elapsed + pace.step + pace.decode <= budget.within
+    return budget.within is None or elapsed + latency.step + latency.decode <= budget.within

@@ -15,7 +15,7 @@ from torch import Tensor
 from anytime.core import random
 from anytime.core.errors import UserError
 
-AT_A_TIME = 16384
+CHUNK_SIZE = 16384
 """Numbers made at once: enough to be worth the call, too few to be felt by who draws one code."""
 
 
@@ -26,7 +26,7 @@ def check_temperature(temperature: float, name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SamplingSettings:
     """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
 
     temperature: float | tuple[float, ...] = 1.0
@@ -42,7 +42,7 @@ class Settings:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
 
-    def at(self, position: int) -> Settings:
+    def at(self, position: int) -> SamplingSettings:
         """Those of one position."""
         return replace(self, temperature=self.temperature[position]) if isinstance(self.temperature, tuple) else self
 
@@ -55,38 +55,40 @@ def gumbel(
     return -torch.log(-torch.log(random.uniform(seed, rows[:, None], position, category[None])))
 
 
-class Noise:
+class GumbelNoise:
     """The noise of one request, made for several positions at a time while rows are few: it takes many small operations."""
 
     def __init__(self, seed: int, rows: Int[Tensor, " batch"], categories: int) -> None:
         self.seed, self.rows, self.categories = seed, rows, categories
-        self.stride = max(1, AT_A_TIME // (len(rows) * categories))
-        self._first, self._made = 0, rows.new_empty(0)
+        self.stride = max(1, CHUNK_SIZE // (len(rows) * categories))
+        self._first, self._chunk = 0, rows.new_empty(0)
 
     def at(self, position: int) -> Float[Tensor, "batch categories"]:
-        if not self._first <= position < self._first + len(self._made):
+        if not self._first <= position < self._first + len(self._chunk):
             positions = torch.arange(position, position + self.stride, device=self.rows.device)
-            self._first, self._made = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
-        return self._made[position - self._first]
+            self._first, self._chunk = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
+        return self._chunk[position - self._first]
 
 
-def masked(logits: Float[Tensor, "batch categories"], settings: Settings) -> Float[Tensor, "batch categories"]:
+def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingSettings) -> Float[Tensor, "batch categories"]:
     """Tempered float32 logits, −inf outside the top k and the top p; the settings are those of one position."""
     assert not isinstance(settings.temperature, tuple)
     logits = logits.float() / settings.temperature
     if settings.top_k is not None and settings.top_k < logits.shape[1]:
-        least = logits.topk(settings.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
+        threshold = logits.topk(settings.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < threshold, -torch.inf)
     if settings.top_p is not None and settings.top_p < 1:
         ordered, index = logits.sort(descending=True, stable=True)
-        share = ordered.softmax(-1)
-        beyond = share.cumsum(-1) - share >= settings.top_p  # the mass before it already suffices; the first always stays
-        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(1, index, beyond), -torch.inf)
+        probability = ordered.softmax(-1)
+        outside = (
+            probability.cumsum(-1) - probability >= settings.top_p
+        )  # the mass before it already suffices; the first always stays
+        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
     return logits
 
 
-def draw(
-    logits: Float[Tensor, "batch categories"], settings: Settings, noise: Float[Tensor, "batch categories"]
+def gumbel_argmax(
+    logits: Float[Tensor, "batch categories"], settings: SamplingSettings, noise: Float[Tensor, "batch categories"]
 ) -> Int[Tensor, " batch"]:
     """The next code of each row."""
-    return (masked(logits, settings) + noise).argmax(-1)
+    return (filter_logits(logits, settings) + noise).argmax(-1)

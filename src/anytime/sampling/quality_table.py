@@ -16,7 +16,7 @@ FILE = "quality.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Length:
+class QualityRow:
     """What was measured of samples or reconstructions of so many codes."""
 
     codes: int
@@ -25,7 +25,7 @@ class Length:
     """Held-out reconstruction error."""
     fid: float | None = None
     """Of samples; at some lengths, and only where the Inception network measured it."""
-    milliseconds: float | None = None
+    latency_ms: float | None = None
     """For a batch, decoding included; at some lengths."""
 
 
@@ -47,7 +47,7 @@ class QualityTable:
     model: str
     """Hash of the model it belongs to."""
     scale: Literal["smoke", "full"]
-    rows: tuple[Length, ...]
+    rows: tuple[QualityRow, ...]
     data: str
     examples: int
     """Pictures behind the error."""
@@ -71,20 +71,20 @@ class QualityTable:
         return len(self.rows)
 
     @property
-    def measure(self) -> Literal["fid", "error"]:
+    def metric(self) -> Literal["fid", "error"]:
         """FID where it is known at full length and at another, else the error."""
         known = [row for row in self.rows if row.fid is not None]
         return "fid" if len(known) > 1 and known[-1] is self.rows[-1] else "error"
 
     @property
-    def points(self) -> list[tuple[int, float]]:
+    def curve(self) -> list[tuple[int, float]]:
         """Numbers of codes and the least D up to there, where it was measured."""
-        least, found = math.inf, list[tuple[int, float]]()
+        best_so_far, found = math.inf, list[tuple[int, float]]()
         for row in self.rows:
-            value = row.fid if self.measure == "fid" else row.error
+            value = row.fid if self.metric == "fid" else row.error
             if value is not None:
-                least = min(least, value)
-                found.append((row.codes, least))
+                best_so_far = min(best_so_far, value)
+                found.append((row.codes, best_so_far))
         return found
 
     def codes_for(self, quality: float) -> int:
@@ -95,27 +95,27 @@ class QualityTable:
         """
         if quality == 1:
             return self.length
-        points = self.points
-        most = points[-1][1] / quality
-        if points[0][1] <= most:
-            return points[0][0]
-        for (codes, worse), (further, better) in pairwise(points):
+        curve = self.curve
+        most = curve[-1][1] / quality
+        if curve[0][1] <= most:
+            return curve[0][0]
+        for (codes, worse), (further, better) in pairwise(curve):
             if better <= most:
                 return codes + math.ceil((worse - most) / (worse - better) * (further - codes) - 1e-9)
         return self.length
 
     def at(self, codes: int) -> float:
         """D at that number of codes, straight between measured lengths."""
-        points = self.points
-        for (before, worse), (further, better) in pairwise(points):
+        curve = self.curve
+        for (before, worse), (further, better) in pairwise(curve):
             if before <= codes <= further:
                 return worse + (better - worse) * (codes - before) / (further - before)
-        return points[0][1]
+        return curve[0][1]
 
-    def explained(self, quality: float) -> str:
+    def explain(self, quality: float) -> str:
         """The choice in words."""
-        codes, name = self.codes_for(quality), "FID" if self.measure == "fid" else "error"
-        best = self.points[-1][1]
+        codes, name = self.codes_for(quality), "FID" if self.metric == "fid" else "error"
+        best = self.curve[-1][1]
         return (
             f"quality {quality:g} takes {codes} of {self.length} codes ({name} about {self.at(codes):.4g}, at best {best:.4g})"
         )
@@ -123,21 +123,21 @@ class QualityTable:
 
 def lines(table: QualityTable) -> list[str]:
     """The measured lengths for a terminal."""
-    measure = "error" if table.measure == "error" else f"FID of {table.samples:,} samples"
-    said = [
-        f"by {measure}; {table.scale} scale, {table.engine} engine, batch {table.batch}, {table.hardware}",
+    metric = "error" if table.metric == "error" else f"FID of {table.samples:,} samples"
+    output = [
+        f"by {metric}; {table.scale} scale, {table.engine} engine, batch {table.batch}, {table.hardware}",
         "fraction  codes  quality     error       fid        ms",
     ]
-    best = table.points[-1][1]
+    best = table.curve[-1][1]
     for row in table.rows:
-        if row.milliseconds is not None:
+        if row.latency_ms is not None:
             fid = "-" if row.fid is None else f"{row.fid:.2f}"
             quality = best / at if (at := table.at(row.codes)) else 1.0
             cells = (
-                f"{row.fraction:>8.2f}  {row.codes:>5}  {quality:>7.3f}  {row.error:>8.5f}  {fid:>8}  {row.milliseconds:>8.1f}"
+                f"{row.fraction:>8.2f}  {row.codes:>5}  {quality:>7.3f}  {row.error:>8.5f}  {fid:>8}  {row.latency_ms:>8.1f}"
             )
-            said.append(cells)
-    return said
+            output.append(cells)
+    return output
 
 
 def check_quality(quality: float) -> None:

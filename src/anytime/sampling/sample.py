@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.gumbel import SamplingSettings
 
 if TYPE_CHECKING:
     from anytime.sampling.session import Session
@@ -25,7 +25,7 @@ class Sample:
     seconds: float  # from the call to the finished, decoded tensor
     seed: int
     rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on its neighbours
-    settings: Settings
+    settings: SamplingSettings
     model: str  # hash of the model that drew it
     session: Session | None = field(default=None, repr=False, compare=False)  # where to go on from, if it is still there
 
@@ -35,16 +35,16 @@ class Sample:
 
     def pick(self, rows: list[int]) -> Sample:
         """The samples of these row numbers, which keep their numbers."""
-        places = {int(row): place for place, row in enumerate(self.rows)}
+        indices = {int(row): index for index, row in enumerate(self.rows)}
         for row in rows:
-            if row not in places:
-                raise UserError(f"--pick {row} is not among the {len(places)} rows of the draft ({_span(self.rows)})")
-        chosen = torch.tensor([places[row] for row in rows], dtype=torch.long)
+            if row not in indices:
+                raise UserError(f"--pick {row} is not among the {len(indices)} rows of the draft ({_format_rows(self.rows)})")
+        chosen = torch.tensor([indices[row] for row in rows], dtype=torch.long)
         data, codes = (tensor[chosen.to(tensor.device)] for tensor in (self.data, self.codes))
         return replace(self, data=data, codes=codes, rows=self.rows[chosen], session=None)
 
 
-def _span(rows: Int[Tensor, " n"]) -> str:
+def _format_rows(rows: Int[Tensor, " n"]) -> str:
     numbers = rows.tolist()
-    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
-    return f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:20]))
+    contiguous = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]} to {numbers[-1]}" if contiguous else ", ".join(map(str, numbers[:20]))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from anytime.core.storage import DamagedFileError, read_tensors, write_tensors
 
-KEPT = 2
-PARTS = ("model", "best", "optimizer", "others")
+MAX_CHECKPOINTS = 2
+PARTS = ("model", "best", "optimizer", "auxiliary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,28 @@ class Checkpoint:
     model: dict[str, Tensor]
     best: dict[str, Tensor]  # weights of the stage's module at its smallest validation loss; empty before the first epoch's end
     optimizer: dict[str, Tensor]
-    running: Tensor  # sums of the losses since the epoch began
-    others: dict[str, Tensor] = field(default_factory=dict)  # weights of what is trained beside the module
+    running_losses: Tensor  # sums of the losses since the epoch began
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # weights of what is trained beside the module
 
 
-def write(folder: Path, checkpoint: Checkpoint) -> Path:
+def write(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, then remove all but the last two."""
-    tensors = {"running": checkpoint.running}
+    tensors = {"running_losses": checkpoint.running_losses}
     for part in PARTS:
         tensors |= {f"{part}/{name}": tensor for name, tensor in getattr(checkpoint, part).items()}
-    path = folder / f"step-{checkpoint.position.total_steps:09d}.safetensors"
+    path = directory / f"step-{checkpoint.position.total_steps:09d}.safetensors"
     write_tensors(path, tensors, asdict(checkpoint.position))
-    for old in _files(folder)[:-KEPT]:
+    for old in _files(directory)[:-MAX_CHECKPOINTS]:
         old.unlink()
     return path
 
 
-def read_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def read_latest(directory: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest whole checkpoint, or None; a damaged one is set aside, and that is said."""
-    for path in reversed(_files(folder)):
+    for path in reversed(_files(directory)):
         try:
-            tensors, facts, _ = read_tensors(path)
-            return _assembled(tensors, facts)
+            tensors, metadata, _ = read_tensors(path)
+            return _assemble(tensors, metadata)
         except (DamagedFileError, KeyError, TypeError) as error:
             aside = path.with_suffix(".damaged")
             path.replace(aside)
@@ -62,17 +62,17 @@ def read_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*.safetensors"))
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("step-*.safetensors"))
 
 
-def _assembled(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
+def _assemble(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Checkpoint:
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     for name, tensor in tensors.items():
         part, slash, rest = name.partition("/")
         if slash:
             parts[part][rest] = tensor
-    return Checkpoint(Position(**facts), running=tensors["running"], **parts)
+    return Checkpoint(Position(**metadata), running_losses=tensors["running_losses"], **parts)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -11,25 +11,25 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.metrics.spectrogram import RESOLUTIONS, spectrum
+from anytime.metrics.spectrogram import RESOLUTIONS, stft
 
-TOLD = 2
+CONDITION_CHANNELS = 2
 """Planes beside a picture, of what a judge is told: the share of the codes, and whether the prior drew them."""
 SLOPE = 0.2
-_QUIET = 1e-4  # squared magnitudes far below it are silence
-_LOUDNESS = (
+_POWER_FLOOR = 1e-4  # squared magnitudes far below it are silence
+_COMPRESSION = (
     0.35  # |X|² to this power is taken away: what is left of a magnitude is its 0.3rd power, about as loud as one hears it
 )
 
 
-class Verdict(NamedTuple):
+class DiscriminatorOutput(NamedTuple):
     """What a judge says: high where it takes a place for real, and how it came to that."""
 
-    scores: list[Tensor]  # a map each
+    logits: list[Tensor]  # a map each
     features: list[Tensor]
 
 
-class SoundJudge(nn.Module):
+class AudioDiscriminator(nn.Module):
     """Looks at waveforms through short-time spectra of three resolutions, real and imaginary part.
 
     Each has convolutions of its own that halve the frequencies and follow the time, with taps further and further apart.
@@ -39,72 +39,74 @@ class SoundJudge(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.looks = nn.ModuleList(self._look(width) for _ in RESOLUTIONS)
+        self.branches = nn.ModuleList(self._branch(width) for _ in RESOLUTIONS)
 
-    def _look(self, width: int) -> nn.ModuleList:
+    def _branch(self, width: int) -> nn.ModuleList:
         layers: list[nn.Module] = [nn.Conv2d(2, width, (5, 3), (2, 1), (2, 1))]
         layers += [nn.Conv2d(width, width, (5, 3), (2, 1), (2, 2**depth), (1, 2**depth)) for depth in range(self.DEPTH - 1)]
         return nn.ModuleList([*layers, nn.Conv2d(width, 1, 3, padding=1)])
 
     # As it is: compiling three passes of it takes longer than what is gained in the few epochs of its stage.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(self, x: Float[Tensor, "batch channel time"]) -> Verdict:
-        scores, features = list[Tensor](), list[Tensor]()
-        for (window, hop), look in zip(RESOLUTIONS, self.looks, strict=True):
-            assert isinstance(look, nn.ModuleList)
-            scores.append(_seen(look, _compressed(x, window, hop), features))
-        return Verdict(scores, features)
+    def forward(self, x: Float[Tensor, "batch channel time"]) -> DiscriminatorOutput:
+        logits, features = list[Tensor](), list[Tensor]()
+        for (window, hop), branch in zip(RESOLUTIONS, self.branches, strict=True):
+            assert isinstance(branch, nn.ModuleList)
+            logits.append(_forward_features(branch, _compressed_spectrum(x, window, hop), features))
+        return DiscriminatorOutput(logits, features)
 
 
-def _compressed(x: Float[Tensor, "batch channel time"], window: int, hop: int) -> Float[Tensor, "batch 2 frequency frames"]:
+def _compressed_spectrum(
+    x: Float[Tensor, "batch channel time"], window: int, hop: int
+) -> Float[Tensor, "batch 2 frequency frames"]:
     with torch.autocast(x.device.type, enabled=False):
-        found = spectrum(x.float(), window, hop)
-        return (found * (found.square().sum(-1, keepdim=True) + _QUIET) ** -_LOUDNESS).permute(0, 3, 1, 2)
+        spectrum = stft(x.float(), window, hop)
+        return (spectrum * (spectrum.square().sum(-1, keepdim=True) + _POWER_FLOOR) ** -_COMPRESSION).permute(0, 3, 1, 2)
 
 
-class PictureJudge(nn.Module):
+class ImageDiscriminator(nn.Module):
     """Convolutions that halve a picture down to about 8 × 8 places, one more there, and a score of every place.
 
     Each doubles the channels. A score sees most of the picture, and the decoder is told where it is wrong. A judge with a view
     of the `whole` goes on from there to a single place: whether parts fit together, a few layers cannot tell.
     """
 
-    def __init__(self, width: int, channels: int, size: int, *, whole: bool = False) -> None:
+    def __init__(self, width: int, channels: int, size: int, *, global_head: bool = False) -> None:
         super().__init__()
-        halvings = max(1, round(math.log2(size / 8)))
-        widths = [width << level for level in range(halvings + 1)]
-        *halving, staying = pairwise([channels, *widths])
-        layers: list[nn.Module] = [nn.Conv2d(i, o, 4, 2, 1) for i, o in halving]
-        self.layers = nn.ModuleList([*layers, nn.Conv2d(*staying, 3, padding=1), nn.Conv2d(widths[-1], 1, 3, padding=1)])
-        self.further = self._further(widths[-1], (size >> halvings) // 2) if whole else None
+        downsamples = max(1, round(math.log2(size / 8)))
+        widths = [width << level for level in range(downsamples + 1)]
+        *downsampling, last_conv = pairwise([channels, *widths])
+        layers: list[nn.Module] = [nn.Conv2d(i, o, 4, 2, 1) for i, o in downsampling]
+        self.layers = nn.ModuleList([*layers, nn.Conv2d(*last_conv, 3, padding=1), nn.Conv2d(widths[-1], 1, 3, padding=1)])
+        self.global_layers = self._global_head(widths[-1], (size >> downsamples) // 2) if global_head else None
 
-    def _further(self, width: int, places: int) -> nn.ModuleList:
-        halving, staying = nn.Conv2d(width, width, 4, 2, 1), nn.Conv2d(width, width, 3, padding=1)
-        return nn.ModuleList([halving, staying, nn.Conv2d(width, 1, places)])
+    def _global_head(self, width: int, kernel_size: int) -> nn.ModuleList:
+        downsampling, last_conv = nn.Conv2d(width, width, 4, 2, 1), nn.Conv2d(width, width, 3, padding=1)
+        return nn.ModuleList([downsampling, last_conv, nn.Conv2d(width, 1, kernel_size)])
 
-    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Verdict:
+    def forward(self, x: Float[Tensor, "batch channel height width"]) -> DiscriminatorOutput:
         features: list[Tensor] = []  # the compiler does not know list[Tensor]()
-        scores = [_seen(self.layers, 2 * x - 1, features)]
-        if self.further is not None:
-            scores.append(_seen(self.further, features[-1], features))
-        return Verdict(scores, features)
+        logits = [_forward_features(self.layers, 2 * x - 1, features)]
+        if self.global_layers is not None:
+            logits.append(_forward_features(self.global_layers, features[-1], features))
+        return DiscriminatorOutput(logits, features)
 
 
-def _seen(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
+def _forward_features(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
     """The score of every place; what the layers before see is added to `features`."""
     *body, last = layers
     for layer in body:
         h = F.leaky_relu(layer(h), SLOPE)
         features.append(h)
-    score: Tensor = last(h).float()
-    return score
+    logits: Tensor = last(h).float()
+    return logits
 
 
-def moved_pictures(
+def augment_images(
     x: Float[Tensor, "batch channel height width"],
-    numbers: Float[Tensor, "batch 8"],
-    lighter: float = 0.5,
-    cut_out: float = 0.5,
+    uniforms: Float[Tensor, "batch 8"],
+    brightness: float = 0.5,
+    cutout: float = 0.5,
 ) -> Float[Tensor, "batch channel height width"]:
     """Pictures mirrored or not, moved by up to an eighth, brighter or darker by up to `lighter`, a share
     `cut_out` of them with a square of a half cut out.
@@ -112,18 +114,18 @@ def moved_pictures(
     A judge that sees real and made pictures alike changed cannot learn the training set by heart; gradients pass.
     """
     n, _, height, width = x.shape
-    down, right, mirror, light, cut, top, left, _ = (c[:, None, None] for c in numbers.unbind(1))
+    down, right, flip, light, cut, top, left, _ = (c[:, None, None] for c in uniforms.unbind(1))
     rows = torch.arange(height, device=x.device)[:, None] + ((down - 0.5) * (height / 4)).round().long()
     columns = torch.arange(width, device=x.device) + ((right - 0.5) * (width / 4)).round().long()
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    columns = torch.where(mirror > 0.5, width - 1 - columns, columns)
-    every = torch.arange(n, device=x.device)[:, None, None]
-    moved = x.permute(0, 2, 3, 1)[every, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
+    columns = torch.where(flip > 0.5, width - 1 - columns, columns)
+    row_index = torch.arange(n, device=x.device)[:, None, None]
+    shifted = x.permute(0, 2, 3, 1)[row_index, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
     down, right = (torch.arange(side, device=x.device) / side for side in (height, width))
-    hidden = (cut > 1 - cut_out) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
-    return (moved + 2 * lighter * (light - 0.5)[:, None]) * (inside & ~hidden)[:, None]
+    erased = (cut > 1 - cutout) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
+    return (shifted + 2 * brightness * (light - 0.5)[:, None]) * (inside & ~erased)[:, None]
 
 
-def unmoved(x: Float[Tensor, "batch *shape"], numbers: Float[Tensor, "batch 8"]) -> Float[Tensor, "batch *shape"]:
+def no_augmentation(x: Float[Tensor, "batch *shape"], uniforms: Float[Tensor, "batch 8"]) -> Float[Tensor, "batch *shape"]:
     """As it is: of sounds, every epoch plays its own versions already."""
     return x

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from anytime.core.errors import UserError
-from anytime.training.tasks.autoencoder import Numbers
+from anytime.training.tasks.autoencoder import Metrics
 
 
 @runtime_checkable
@@ -22,57 +22,57 @@ class Reporter(Protocol):
     def stage(self, name: str, step: int, steps: int) -> None:
         """A stage begins, or goes on from `step`."""
 
-    def progress(self, step: int, losses: Numbers) -> None:
+    def progress(self, step: int, losses: Metrics) -> None:
         """So far in the current stage; called a few times a second."""
 
     def say(self, text: str) -> None:
         """Something worth a line."""
 
 
-class Silent:
+class SilentReporter:
     def stage(self, name: str, step: int, steps: int) -> None:
         pass
 
-    def progress(self, step: int, losses: Numbers) -> None:
+    def progress(self, step: int, losses: Metrics) -> None:
         pass
 
     def say(self, text: str) -> None:
         pass
 
 
-class Lines:
+class LineReporter:
     """A line on stderr now and then, where there is no terminal to redraw."""
 
     SECONDS = 10.0  # between two of them
 
     def __init__(self) -> None:
-        self._name, self._begun, self._first, self._steps, self._line = "", 0.0, 0, 0, 0.0
+        self._name, self._start_time, self._first_step, self._steps, self._last_time = "", 0.0, 0, 0, 0.0
 
     def stage(self, name: str, step: int, steps: int) -> None:
-        self._name, self._begun, self._first, self._steps = name, time.monotonic(), step, steps
+        self._name, self._start_time, self._first_step, self._steps = name, time.monotonic(), step, steps
 
-    def progress(self, step: int, losses: Numbers) -> None:
+    def progress(self, step: int, losses: Metrics) -> None:
         now = time.monotonic()
-        if now - self._line > self.SECONDS or step == self._steps:
-            self._line = now
-            rate = (now - self._begun) / max(1, step - self._first)
-            text = f"{self._name} {step:,}/{self._steps:,}  {rate * (self._steps - step):.0f} s left  {told(losses)}"
+        if now - self._last_time > self.SECONDS or step == self._steps:
+            self._last_time = now
+            seconds_per_step = (now - self._start_time) / max(1, step - self._first_step)
+            text = f"{self._name} {step:,}/{self._steps:,}  {seconds_per_step * (self._steps - step):.0f} s left  {format_losses(losses)}"
             self.say(text.rstrip())
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def told(losses: Numbers) -> str:
+def format_losses(losses: Metrics) -> str:
     """In a line.
 
-    >>> told({"loss": 0.12345, "error": 1e-5})
+    >>> format_losses({"loss": 0.12345, "error": 1e-5})
     'loss 0.1235  error 1e-05'
     """
     return "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
 
 
-class Metrics:
+class MetricsLog:
     """metrics.jsonl: one object per epoch. On resuming it is cut back to the checkpoint."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -81,20 +81,20 @@ class Metrics:
             path.touch()
             with path.open("r+b") as file:
                 file.truncate(min(size, self.size))  # never longer: a lost file would come back as zeros
-        self._board = _tensorboard(path.parent / "tensorboard")
+        self._writer = _tensorboard(path.parent / "tensorboard")
 
     @property
     def size(self) -> int:
         return self.path.stat().st_size
 
-    def epoch(self, stage: str, epoch: int, step: int, train: Numbers, validation: Numbers, seconds: float) -> None:
+    def epoch(self, stage: str, epoch: int, step: int, train: Metrics, validation: Metrics, seconds: float) -> None:
         line = {"stage": stage, "epoch": epoch, "step": step, "train": train, "validation": validation, "seconds": seconds}
         with _writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        if self._board is not None:
-            for part, numbers in (("train", train), ("validation", validation)):
-                for name, value in numbers.items():
-                    self._board.add_scalar(f"{stage}/{part}/{name}", value, epoch)
+        if self._writer is not None:
+            for part, metrics in (("train", train), ("validation", validation)):
+                for name, value in metrics.items():
+                    self._writer.add_scalar(f"{stage}/{part}/{name}", value, epoch)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -111,9 +111,9 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be written ({error.strerror}); make room and give the same command again") from None
 
 
-def _tensorboard(folder: Path) -> Any | None:
+def _tensorboard(directory: Path) -> Any | None:
     if importlib.util.find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(directory))

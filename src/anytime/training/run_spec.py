@@ -11,33 +11,33 @@ import torch
 from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
-from anytime.core import process_group, random
+from anytime.core import distributed, random
 from anytime.core.config import from_dict
-from anytime.data.loader import Loader, to_float, version, views
+from anytime.data.loader import Loader, augment_images, augment_recordings, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import RunConfig
 from anytime.sampling.warmth import Warmth, write_warmth
 from anytime.training import discriminators, sample_grids
-from anytime.training.stages import TuneStage
+from anytime.training.stages import FinetuneStage
 from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
-from anytime.training.tasks.finetune import Change, Examples, TuneTask
-from anytime.training.truncate_model import shortened
+from anytime.training.tasks.finetune import Augmentation, EncodedExamples, FinetuneTask
+from anytime.training.truncate_model import truncate_model
 
-FIRST = 64
+INIT_EXAMPLES = 64
 """Examples whose latents a codebook may begin with."""
 Model = TypeVar("Model", bound=nn.Module)
 
 
 @runtime_checkable
-class Plan(Protocol[Model]):
+class RunSpec(Protocol[Model]):
     """The stages of a run and the model that goes through them."""
 
     stages: tuple[str, ...]
     model: Model
 
-    def kept(self, stage: str) -> nn.Module:
+    def stage_module(self, stage: str) -> nn.Module:
         """What is kept at the end of a stage that is not the last, for runs that begin alike."""
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
@@ -46,18 +46,18 @@ class Plan(Protocol[Model]):
     def finished(self) -> Model:
         """The model as it is wanted, when all stages are done; what a stage needed alone is gone."""
 
-    def examined(self, stage: str) -> dict[str, Any] | None:
+    def diagnostics(self, stage: str) -> dict[str, Any] | None:
         """What the end of a stage has made of the order of the codes; None where it decides nothing, or there are no codes."""
 
-    def picture(self, path: Path, stage: str) -> None:
+    def save_grid(self, path: Path, stage: str) -> None:
         """Show what the model has learned."""
 
-    def save(self, folder: Path) -> None: ...
+    def save(self, directory: Path) -> None: ...
 
-    def load(self, folder: Path) -> Model: ...
+    def load(self, directory: Path) -> Model: ...
 
 
-class CodesPlan:
+class VQVAERunSpec:
     """An autoencoder with codes, a prior over them (Section 3), and where the recipe has it a decoder tuned to both."""
 
     def __init__(
@@ -69,19 +69,19 @@ class CodesPlan:
     ) -> None:
         self.config, self.device = config, device
         self.train, self.validation = train, validation
-        self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "tune") if getattr(config, name) is not None)
-        self.model = AnytimeModel(config.learning).to(device)
-        if config.model.autoencoder.quantizer.start == "latents":
-            self._begin()
+        self.stages = tuple(name for name in ("pretrain", "ordered", "prior", "finetune") if getattr(config, name) is not None)
+        self.model = AnytimeModel(config.training_model).to(device)
+        if config.model.autoencoder.quantizer.init == "latents":
+            self._init_codebook()
 
     @torch.no_grad()
-    def _begin(self) -> None:
+    def _init_codebook(self) -> None:
         """Put the codebook onto latents of a few examples, which are the same on every rank."""
         autoencoder, seed = self.model.autoencoder.eval(), random.derive(self.config.seed, "codebook")
-        x = Loader(self.train, FIRST, seed).batch_at(0).to(self.device)
-        autoencoder.quantizer.begin(autoencoder.latents(to_float(x)), seed)
+        x = Loader(self.train, INIT_EXAMPLES, seed).batch_at(0).to(self.device)
+        autoencoder.quantizer.init_from_latents(autoencoder.latents(to_float(x)), seed)
 
-    def kept(self, stage: str) -> nn.Module:
+    def stage_module(self, stage: str) -> nn.Module:
         return self.model if stage == "prior" else self.model.autoencoder
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
@@ -90,70 +90,82 @@ class CodesPlan:
             stage = config.pretrain if name == "pretrain" else config.ordered
             return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
         say(f"encoding {len(self.train):,} examples")
-        validation = sample_grids.encoded(autoencoder, self.validation)
+        validation = sample_grids.encode_dataset(autoencoder, self.validation)
         if name == "prior":
-            versions = self._versions(config.prior.views, config.prior.speed, seed)
-            train = torch.cat([sample_grids.encoded(autoencoder, x) for x in versions])
+            augmented = self._augmented(config.prior.augmentations, config.prior.speed_perturb, seed)
+            train = torch.cat([sample_grids.encode_dataset(autoencoder, x) for x in augmented])
             return PriorTask(config.prior, self.model.prior, train, validation, seed)
-        assert config.tune is not None
-        x = torch.cat(list(self._versions(config.tune.views, config.tune.speed, seed)))
-        examples = Examples(x, sample_grids.encoded(autoencoder, x)), Examples(self.validation, validation)
-        return TuneTask(config.tune, autoencoder, *self._judge(config.tune, seed), *examples, seed, self._bank(seed, say))
+        assert config.finetune is not None
+        x = torch.cat(list(self._augmented(config.finetune.augmentations, config.finetune.speed_perturb, seed)))
+        examples = EncodedExamples(x, sample_grids.encode_dataset(autoencoder, x)), EncodedExamples(self.validation, validation)
+        return FinetuneTask(
+            config.finetune,
+            autoencoder,
+            *self._discriminator(config.finetune, seed),
+            *examples,
+            seed,
+            self._sample_pool(seed, say),
+        )
 
-    def _bank(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
+    def _sample_pool(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
         """Codes that the prior draws, for a decoder that is to make something of them."""
-        stage = self.config.tune
+        stage = self.config.finetune
         assert stage is not None
-        if not stage.drawn:
+        if not stage.prior_samples:
             return None
-        say(f"drawing {stage.bank:,} samples")
-        drawn = self.model.sample(stage.bank, seed=random.derive(seed, "bank"), temperature=stage.drawn_temperature)
-        return drawn.codes.to(self.device, torch.int32)
+        say(f"drawing {stage.sample_pool:,} samples")
+        prior_samples = self.model.sample(
+            stage.sample_pool, seed=random.derive(seed, "bank"), temperature=stage.prior_temperature
+        )
+        return prior_samples.codes.to(self.device, torch.int32)
 
-    def _versions(self, count: int, speed: float, seed: int) -> Iterator[Tensor]:
+    def _augmented(self, count: int, speed_perturb: float, seed: int) -> Iterator[Tensor]:
         """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""
         if isinstance(self.train, Recordings):
-            yield from (views(self.train, seed, number, speed) for number in range(count))
+            yield from (augment_recordings(self.train, seed, number, speed_perturb) for number in range(count))
         else:
-            yield from (version(self.train, number) for number in range(count))
+            yield from (augment_images(self.train, number) for number in range(count))
 
-    def _judge(self, stage: TuneStage, seed: int) -> tuple[nn.Module, Change]:
+    def _discriminator(self, stage: FinetuneStage, seed: int) -> tuple[nn.Module, Augmentation]:
         """What the decoder is tuned against, and how all that it sees is changed."""
         shape = self.config.shape
         with torch.random.fork_rng():
             torch.manual_seed(random.derive(seed, "judge"))
-            if self.model.is_sound:
-                return discriminators.SoundJudge(stage.width), discriminators.unmoved
-            judge = discriminators.PictureJudge(
-                stage.width, shape[0] + discriminators.TOLD * stage.told, shape[1], whole=stage.whole
+            if self.model.is_audio:
+                return discriminators.AudioDiscriminator(stage.width), discriminators.no_augmentation
+            discriminator = discriminators.ImageDiscriminator(
+                stage.width,
+                shape[0] + discriminators.CONDITION_CHANNELS * stage.conditional_discriminator,
+                shape[1],
+                global_head=stage.global_head,
             )
-        return judge, partial(discriminators.moved_pictures, lighter=stage.lighter, cut_out=stage.cut_out)
+        return discriminator, partial(discriminators.augment_images, brightness=stage.brightness, cutout=stage.cutout)
 
     def finished(self) -> AnytimeModel:
-        if self.model.warmth is None and process_group.is_main():  # the prior is from before an interruption, or another run's
-            self.examined("prior")
-        if self.config.spare:
-            self.model = shortened(self.model, self.config.model.autoencoder.length)
+        if self.model.warmth is None and distributed.is_main():  # the prior is from before an interruption, or another run's
+            self.diagnostics("prior")
+        if self.config.extra_codes:
+            self.model = truncate_model(self.model, self.config.model.autoencoder.length)
         return self.model.eval()
 
-    def examined(self, stage: str) -> dict[str, Any] | None:
-        if stage == code_stats.FINISHED and not self.config.spare:  # it is what the stages have told of
+    def diagnostics(self, stage: str) -> dict[str, Any] | None:
+        if stage == code_stats.FINISHED and not self.config.extra_codes:  # it is what the stages have told of
             return None
-        found = code_stats.examine(stage, self.model, self.validation)
+        found = code_stats.diagnose(stage, self.model, self.validation)
         if stage == "prior":
             self.model.warmth = from_dict(Warmth, found)
         return found
 
-    def picture(self, path: Path, stage: str) -> None:
+    def save_grid(self, path: Path, stage: str) -> None:
         sample_grids.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
 
-    def save(self, folder: Path) -> None:
-        self.model.save(folder)
+    def save(self, directory: Path) -> None:
+        self.model.save(directory)
 
-    def load(self, folder: Path) -> AnytimeModel:
-        self.model = load(folder, self.device)
-        if self.model.warmth is None and process_group.is_main():  # an older version's
-            self.examined("prior")
+    def load(self, directory: Path) -> AnytimeModel:
+        self.model = load(directory, self.device)
+        if self.model.warmth is None and distributed.is_main():  # an older version's
+            self.diagnostics("prior")
             assert self.model.warmth is not None
-            write_warmth(folder, self.model.hash, self.model.warmth)
+            write_warmth(directory, self.model.hash, self.model.warmth)
         return self.model

@@ -14,12 +14,12 @@ from anytime.data.loader import to_float
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
-FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+GRID_FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who encodes it
 
 
 @torch.no_grad()
-def encoded(
+def encode_dataset(
     autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
 ) -> Int[Tensor, "rows length"]:
     """The codes of a whole set, in float32, as the prior will see them."""
@@ -32,7 +32,7 @@ def encoded(
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:
     """The same codes decoded at a quarter, a half, three quarters and all of their length, with labels."""
-    counts = [code_count(model.length, fraction=f) for f in FRACTIONS]
+    counts = [code_count(model.length, fraction=f) for f in GRID_FRACTIONS]
     return [(f"{k} of {model.length} codes", model.decode(codes[:, :k]).cpu()) for k in counts]
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anytime.core import distributed
-from anytime.core.process_group import wrapped
+from anytime.core.distributed import wrap_ddp
 from anytime.training.tasks.autoencoder import Task
 
 Step = Callable[[tuple[Tensor, ...]], Tensor]
@@ -36,11 +36,11 @@ class Compute:
 
     def step(self, task: Task, optimizer: torch.optim.Optimizer) -> Step:
         """The task's step for this device."""
-        objective = wrapped(task.objective)
+        objective = wrap_ddp(task.objective)
         if self.compile:
             objective = torch.compile(objective)  # type: ignore[assignment]
         eager = EagerStep(task, objective, optimizer, self)
-        return GraphedStep(eager) if self.graph and self.device.type == "cuda" and distributed.ranks() == 1 else eager
+        return CUDAGraphStep(eager) if self.graph and self.device.type == "cuda" and distributed.world_size() == 1 else eager
 
 
 class EagerStep:
@@ -56,10 +56,10 @@ class EagerStep:
         return losses.detach()
 
 
-class GraphedStep:
+class CUDAGraphStep:
     """The first steps run eagerly, as capture wants warm kernels and allocators; the rest are replays."""
 
-    WARM = 3
+    WARMUP_STEPS = 3
 
     def __init__(self, eager: EagerStep) -> None:
         self.eager = eager
@@ -70,9 +70,9 @@ class GraphedStep:
 
     def __call__(self, inputs: tuple[Tensor, ...]) -> Tensor:
         self.done += 1
-        if self.done <= self.WARM:
+        if self.done <= self.WARMUP_STEPS:
             return self._on_side_stream(inputs)
-        if self.done == self.WARM + 1:
+        if self.done == self.WARMUP_STEPS + 1:
             self._capture(inputs)
         for own, given in zip(self.inputs, inputs, strict=True):
             own.copy_(given)
@@ -81,11 +81,11 @@ class GraphedStep:
 
     def _on_side_stream(self, inputs: tuple[Tensor, ...]) -> Tensor:
         # Capture refuses work that touched the default stream; warm-up must leave no trace there.
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        side_stream = torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side_stream):
             losses = self.eager(inputs)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(side_stream)
         return losses
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> None:
@@ -96,10 +96,10 @@ class GraphedStep:
             self.losses = self.eager(self.inputs)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Set the learning rate, times what a group has of its own; a graph reads it from a tensor."""
     for group in optimizer.param_groups:
-        own = rate * group.get("times", 1.0)
+        own = lr * group.get("lr_scale", 1.0)
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(own)
         else:

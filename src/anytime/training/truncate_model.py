@@ -10,7 +10,7 @@ from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.sampling.warmth import Warmth
 
 
-def with_codes(config: ModelConfig, length: int) -> ModelConfig:
+def with_num_codes(config: ModelConfig, length: int) -> ModelConfig:
     """The same networks for another number of codes, such that the first codes of one are codes of the other.
 
     Each code must have a channel of the feature map for itself, which blocks on the map would mix, and a place of its own in a
@@ -22,10 +22,10 @@ def with_codes(config: ModelConfig, length: int) -> ModelConfig:
     return replace(config, autoencoder=replace(old, length=length), prior=replace(prior, length=length))
 
 
-def shortened(model: AnytimeModel, length: int) -> AnytimeModel:
+def truncate_model(model: AnytimeModel, length: int) -> AnytimeModel:
     """The first `length` codes of a model, as a model: its tensors hold what is needed for them in front."""
-    short, whole = AnytimeModel(with_codes(model.config, length)), model.state_dict()
-    short.load_state_dict({name: whole[name][tuple(map(slice, own.shape))] for name, own in short.state_dict().items()})
+    short, weights = AnytimeModel(with_num_codes(model.config, length)), model.state_dict()
+    short.load_state_dict({name: weights[name][tuple(map(slice, own.shape))] for name, own in short.state_dict().items()})
     if (known := model.warmth) is not None:
         each = {key: getattr(known, key)[:length] for key in ("bits", "temperature", "fitted_bits")}
         short.warmth = Warmth(examples=known.examples, **each)

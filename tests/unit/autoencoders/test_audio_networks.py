@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from anytime.autoencoders.losses import vq_losses
-from anytime.autoencoders.networks.residual_audio import ResidualBlock
+from anytime.autoencoders.networks.residual_audio import AudioResidualBlock
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
@@ -31,15 +31,15 @@ SMALL = AutoencoderConfig(
 def test_the_papers_geometry() -> None:
     """5 convolutions of width 25 and stride 4 with LeakyReLU 0.2; a dense layer to 60 places, four ×4 layers, Tanh."""
     config = paper("vctk", (1, 15_360)).model.autoencoder
-    assert (config.dim, config.places, config.decoded_size) == (15, (15,), (15_360,))
+    assert (config.dim, config.spatial_shape, config.decoded_size) == (15, (15,), (15_360,))
     assert config.length % 16 == 0
     with torch.device("meta"):
         network = VQVAE(config)
     convolutions = [layer for layer in network.encoder if isinstance(layer, nn.Conv1d)]
     assert [(c.kernel_size, c.stride) for c in convolutions] == [((25,), (4,))] * 5
     assert [layer.negative_slope for layer in network.encoder if isinstance(layer, nn.LeakyReLU)] == [0.2] * 4
-    upsampling = [layer for layer in network.decoder if isinstance(layer, nn.ConvTranspose1d)]
-    assert [(c.kernel_size, c.stride) for c in upsampling] == [((25,), (4,))] * 4
+    upsample_conv = [layer for layer in network.decoder if isinstance(layer, nn.ConvTranspose1d)]
+    assert [(c.kernel_size, c.stride) for c in upsample_conv] == [((25,), (4,))] * 4
     [dense] = [layer for layer in network.decoder if isinstance(layer, nn.Linear)]
     assert dense.out_features == 60 * 512
     assert isinstance(network.decoder[-1], nn.Tanh)
@@ -118,7 +118,7 @@ def test_residual_networks_go_there_and_back() -> None:
 def test_residual_blocks_begin_as_nothing_and_learn() -> None:
     torch.manual_seed(0)
     network, plain = VQVAE(RESIDUAL), VQVAE(replace(RESIDUAL, blocks=0))
-    layers = [layer for layer in network.decoder if not isinstance(layer, ResidualBlock)]
+    layers = [layer for layer in network.decoder if not isinstance(layer, AudioResidualBlock)]
     x = torch.rand(2, 1, 1024)
     plain.load_state_dict(
         {
@@ -129,7 +129,7 @@ def test_residual_blocks_begin_as_nothing_and_learn() -> None:
     latents = torch.randn(2, 16, 1)
     assert torch.equal(network.decode_latents(latents), plain.decode_latents(latents))
     (network.decode_latents(latents) - x).square().mean().backward()
-    block = next(layer for layer in network.decoder if isinstance(layer, ResidualBlock))
+    block = next(layer for layer in network.decoder if isinstance(layer, AudioResidualBlock))
     assert block.block[-1].weight.grad.abs().sum() > 0
 
 
@@ -138,11 +138,11 @@ def test_our_recipe_has_the_papers_code_budget() -> None:
     for name in ("length", "dim", "shape", "layout"):
         assert getattr(ours.model.autoencoder, name) == getattr(papers.model.autoencoder, name)
     assert ours.model.autoencoder.quantizer.codebook_size == papers.model.autoencoder.quantizer.codebook_size
-    assert (papers.tune, papers.prior.views, papers.ordered.spectral) == (None, 1, 0)
-    assert ours.tune is not None and ours.ordered.spectral > 0
+    assert (papers.finetune, papers.prior.augmentations, papers.ordered.spectral_weight) == (None, 1, 0)
+    assert ours.finetune is not None and ours.ordered.spectral_weight > 0
     unordered = with_truncation(ours, Full())
-    assert unordered.tune is not None
-    assert unordered.ordered.truncation == unordered.tune.truncation == Full()
+    assert unordered.finetune is not None
+    assert unordered.ordered.truncation == unordered.finetune.truncation == Full()
     assert unordered.pretrain == ours.pretrain, "which they share"
 
 

@@ -27,7 +27,7 @@ def test_the_papers_networks_have_the_papers_shapes(name: str) -> None:
         assert features.flatten(2).shape == (2, length, dim)
         assert decoder(features).shape == (2, *shape)
     assert conv_image.map_size(shape[1], kernels, strides) ** 2 == dim
-    assert conv_image.picture_size(math.isqrt(dim), kernels, strides) == shape[1]
+    assert conv_image.image_size(math.isqrt(dim), kernels, strides) == shape[1]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -55,11 +55,20 @@ def test_the_original_vqvae_in_order() -> None:
     """Two halvings, two residual blocks, and back; no norm and no ReLU between the last convolution and the first block."""
     encoder = conv_image.encoder([3, 5, 6], (4, 4), (2, 2), blocks=2)
     kinds = [type(layer).__name__ for layer in encoder]
-    assert kinds == ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "ResidualBlock", "ResidualBlock"]
+    assert kinds == ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNormResidualBlock", "BatchNormResidualBlock"]
     decoder = conv_image.decoder([3, 5, 6], (4, 4), (2, 2), blocks=2)
     kinds = [type(layer).__name__ for layer in decoder]
     transposed = "ConvTranspose2d"
-    assert kinds == ["ResidualBlock", "ResidualBlock", "ReLU", transposed, "BatchNorm2d", "ReLU", transposed, "Sigmoid"]
+    assert kinds == [
+        "BatchNormResidualBlock",
+        "BatchNormResidualBlock",
+        "ReLU",
+        transposed,
+        "BatchNorm2d",
+        "ReLU",
+        transposed,
+        "Sigmoid",
+    ]
     x = torch.rand(2, 3, 32, 32)
     assert encoder(x).shape == (2, 6, 8, 8)
     assert decoder(encoder(x)).shape == x.shape
@@ -68,7 +77,7 @@ def test_the_original_vqvae_in_order() -> None:
 @torch.no_grad()
 def test_a_residual_block_by_hand() -> None:
     torch.manual_seed(0)
-    block = conv_image.ResidualBlock(3).eval()
+    block = conv_image.BatchNormResidualBlock(3).eval()
     wide, narrow = block.block[1], block.block[4]
     assert wide.weight.shape == (6, 3, 3, 3) and narrow.weight.shape == (3, 6, 1, 1)
     assert wide.bias is None and narrow.bias is None, "the batch norms behind them have one"
@@ -127,8 +136,8 @@ def test_alone_it_is_torchs_batch_norm(training: bool) -> None:
 @pytest.fixture
 def two_equal_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another process held the same data: every sum doubles."""
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
-    monkeypatch.setattr(distributed, "total_with_gradient", lambda value: value + value)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "all_reduce_sum_with_grad", lambda value: value + value)
 
 
 @pytest.mark.usefixtures("two_equal_ranks")

@@ -14,13 +14,13 @@ layouts = st.sampled_from(["channel", "spatial"])
     layout=layouts,
     batch=st.integers(1, 3),
     channels=st.integers(1, 6),
-    places=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
+    spatial_shape=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
 )
-def test_there_and_back(layout: Layout, batch: int, channels: int, places: tuple[int, ...]) -> None:
-    features = torch.arange(batch * channels * torch.Size(places).numel()).float().view(batch, channels, *places)
+def test_there_and_back(layout: Layout, batch: int, channels: int, spatial_shape: tuple[int, ...]) -> None:
+    features = torch.arange(batch * channels * torch.Size(spatial_shape).numel()).float().view(batch, channels, *spatial_shape)
     latents = to_latents(features, layout)
-    assert latents.shape[1:] == code_shape(channels, places, layout)
-    assert torch.equal(to_features(latents, layout, places), features)
+    assert latents.shape[1:] == code_shape(channels, spatial_shape, layout)
+    assert torch.equal(to_features(latents, layout, spatial_shape), features)
 
 
 def test_channel_wise_codes_are_channels_and_spatial_ones_are_places() -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from vector_quantize_pytorch import VectorQuantize
 
-from anytime.autoencoders.quantizer import Quantizer, QuantizerConfig, codebook_use
-from anytime.autoencoders.truncation import kept
+from anytime.autoencoders.quantizer import Quantizer, QuantizerConfig, codebook_usage
+from anytime.autoencoders.truncation import keep_mask
 from anytime.core import distributed
 from anytime.core.errors import UserError
 
@@ -88,8 +88,8 @@ def test_both_terms_and_their_gradients_against_the_oracle(commitment: float) ->
 
 
 def test_the_running_mean_against_the_oracle() -> None:
-    ours = quantizer("ema", decay=0.8)
-    theirs = oracle(ours, decay=0.8, eps=1e-12)
+    ours = quantizer("ema", ema_decay=0.8)
+    theirs = oracle(ours, ema_decay=0.8, eps=1e-12)
     everything = torch.ones(5, LENGTH, dtype=torch.bool)
     for step in range(6):
         z = latents() + step / 4
@@ -103,16 +103,16 @@ def test_the_running_mean_against_the_oracle() -> None:
 
 
 def test_the_running_mean_of_kept_codes_against_the_oracle() -> None:
-    ours = quantizer("ema", decay=0.8)
-    theirs = oracle(ours, decay=0.8, eps=1e-12)
-    z, mask = latents(), kept(torch.tensor([1, 2, 3, 6, 4]), LENGTH)
+    ours = quantizer("ema", ema_decay=0.8)
+    theirs = oracle(ours, ema_decay=0.8, eps=1e-12)
+    z, mask = latents(), keep_mask(torch.tensor([1, 2, 3, 6, 4]), LENGTH)
     theirs(z, mask=mask)
     ours.update(z, ours.nearest(z), mask, seed=0, step=0)
     torch.testing.assert_close(ours.codebook.detach(), theirs._codebook.embed[0], atol=1e-5, rtol=1e-4)
 
 
 def test_a_running_mean_settles_on_the_mean() -> None:
-    ours = quantizer("ema", decay=0.5)
+    ours = quantizer("ema", ema_decay=0.5)
     z = latents()
     codes = ours.nearest(z)
     for step in range(60):
@@ -122,7 +122,7 @@ def test_a_running_mean_settles_on_the_mean() -> None:
 
 
 def test_unused_entries_stay_finite_for_ever() -> None:
-    ours = quantizer("ema", decay=0.5)
+    ours = quantizer("ema", ema_decay=0.5)
     nothing = torch.zeros(5, LENGTH, dtype=torch.bool)
     for step in range(2_000):
         ours.update(latents(), ours.nearest(latents()), nothing, seed=0, step=step)
@@ -148,15 +148,15 @@ def test_a_gradient_codebook_is_not_moved_by_update() -> None:
     assert torch.equal(ours.codebook, before["codebook"])
 
 
-def crowded(restart: bool) -> tuple[Quantizer, Tensor]:
+def crowded(revive_dead_codes: bool) -> tuple[Quantizer, Tensor]:
     """All latents near entry 0, so that the others die."""
-    ours = quantizer("ema", decay=0.5, restart=restart)
+    ours = quantizer("ema", ema_decay=0.5, revive_dead_codes=revive_dead_codes)
     return ours, ours.codebook[0].detach() + 0.05 * latents(8)
 
 
-def test_restart_revives_dead_entries_on_kept_latents() -> None:
-    ours, z = crowded(restart=True)
-    mask = kept(torch.tensor([2] * 8), LENGTH)
+def test_dead_codes_are_revived_on_kept_latents() -> None:
+    ours, z = crowded(revive_dead_codes=True)
+    mask = keep_mask(torch.tensor([2] * 8), LENGTH)
     kept_latents = z[mask]
     for step in range(6):  # 0.5^6 < 0.03: dead
         ours.update(z, torch.zeros(8, LENGTH, dtype=torch.long), mask, seed=3, step=step)
@@ -167,25 +167,25 @@ def test_restart_revives_dead_entries_on_kept_latents() -> None:
     assert len(ours.nearest(z).unique()) > 5
 
 
-def test_without_restart_dead_entries_stay_dead() -> None:
-    ours, z = crowded(restart=False)
+def test_without_revival_dead_codes_stay_dead() -> None:
+    ours, z = crowded(revive_dead_codes=False)
     for step in range(6):
         ours.update(z, torch.zeros(8, LENGTH, dtype=torch.long), torch.ones(8, LENGTH, dtype=torch.bool), seed=3, step=step)
-    assert (ours.count[1:] < Quantizer.DEAD).all()
+    assert (ours.count[1:] < Quantizer.DEAD_THRESHOLD).all()
     assert torch.cdist(ours.codebook[1:].detach(), z.flatten(0, 1)).min() > 0.1
 
 
-def test_restart_leaves_living_entries_alone() -> None:
-    plain, reviving = quantizer("ema", decay=0.5), quantizer("ema", decay=0.5, restart=True)
+def test_revival_leaves_living_codes_alone() -> None:
+    plain, reviving = quantizer("ema", ema_decay=0.5), quantizer("ema", ema_decay=0.5, revive_dead_codes=True)
     z, everything = latents(40), torch.ones(40, LENGTH, dtype=torch.bool)
     for ours in (plain, reviving):
         ours.update(z, ours.nearest(z), everything, seed=3, step=0)
     assert torch.equal(plain.codebook, reviving.codebook)
 
 
-def test_restart_is_a_function_of_seed_and_step() -> None:
+def test_revival_is_a_function_of_seed_and_step() -> None:
     def revived(seed: int, step: int) -> Tensor:
-        ours, z = crowded(restart=True)
+        ours, z = crowded(revive_dead_codes=True)
         ours.count.fill_(0.001)
         ours.update(z, torch.zeros(8, LENGTH, dtype=torch.long), torch.ones(8, LENGTH, dtype=torch.bool), seed, step)
         return ours.codebook[1:].detach()
@@ -198,7 +198,7 @@ def test_restart_is_a_function_of_seed_and_step() -> None:
 def test_sums_are_taken_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks with the same half each do what one does with both halves."""
     z, everything = latents(), torch.ones(5, LENGTH, dtype=torch.bool)
-    alone, shared = quantizer("ema", decay=0.8), quantizer("ema", decay=0.8)
+    alone, shared = quantizer("ema", ema_decay=0.8), quantizer("ema", ema_decay=0.8)
     alone.update(torch.cat([z, z]), alone.nearest(torch.cat([z, z])), torch.cat([everything, everything]), seed=0, step=0)
     monkeypatch.setattr(distributed, "total", lambda value: 2 * value)
     shared.update(z, shared.nearest(z), everything, seed=0, step=0)
@@ -219,38 +219,38 @@ def test_bfloat16_latents_are_quantized_in_float32(codebook: str) -> None:
 
 def test_the_codebook_starts_uniform_in_one_over_its_size() -> None:
     torch.manual_seed(0)
-    start = Quantizer(QuantizerConfig(codebook_size=100), 50).codebook.detach() * 100
-    assert -1 <= start.min() < -0.99
-    assert 0.99 < start.max() <= 1
-    assert start.var().item() == pytest.approx(1 / 3, rel=0.05)
+    init = Quantizer(QuantizerConfig(codebook_size=100), 50).codebook.detach() * 100
+    assert -1 <= init.min() < -0.99
+    assert 0.99 < init.max() <= 1
+    assert init.var().item() == pytest.approx(1 / 3, rel=0.05)
 
 
 @pytest.mark.parametrize("codebook", ["gradient", "ema"])
 def test_a_codebook_may_begin_with_latents(codebook: str) -> None:
-    quantizer = Quantizer(QuantizerConfig(codebook_size=20, start="latents", codebook=codebook), 3)  # type: ignore[arg-type]
+    quantizer = Quantizer(QuantizerConfig(codebook_size=20, init="latents", codebook=codebook), 3)  # type: ignore[arg-type]
     latents = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0))
-    quantizer.begin(latents, seed=1)
+    quantizer.init_from_latents(latents, seed=1)
     rows = {tuple(row) for row in latents.flatten(0, 1).tolist()}
     entries = {tuple(row) for row in quantizer.codebook.tolist()}
     assert len(entries) == 20 and entries <= rows
     before = quantizer.codebook.clone()
-    quantizer.begin(latents, seed=1)
+    quantizer.init_from_latents(latents, seed=1)
     assert torch.equal(quantizer.codebook, before)
-    quantizer.begin(latents, seed=2)
+    quantizer.init_from_latents(latents, seed=2)
     assert not torch.equal(quantizer.codebook, before)
     if codebook == "ema":
         assert torch.equal(quantizer.mean_sum, quantizer.codebook)
-    quantizer.begin(latents[:1, :5], seed=0)
+    quantizer.init_from_latents(latents[:1, :5], seed=0)
     assert len(quantizer.codebook.unique(dim=0)) == 5, "fewer latents than entries are taken in turn"
 
 
 def test_codebook_use_counts_entries_and_perplexity() -> None:
-    use = codebook_use(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0]))
+    use = codebook_usage(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0]))
     assert (use.used, use.dead) == (4, 1)
     assert use.perplexity == pytest.approx(4)
-    skewed = codebook_use(torch.tensor([3.0, 1.0]))
+    skewed = codebook_usage(torch.tensor([3.0, 1.0]))
     assert skewed.perplexity == pytest.approx(math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))))
-    nothing = codebook_use(torch.zeros(3))
+    nothing = codebook_usage(torch.zeros(3))
     assert (nothing.used, nothing.dead, nothing.perplexity) == (0, 3, 1.0)
 
 
@@ -260,9 +260,9 @@ def test_codebook_use_counts_entries_and_perplexity() -> None:
         ({"codebook_size": 1}, "codebook_size"),
         ({"commitment": 0.05}, "commitment"),
         ({"commitment": 2.5}, "commitment"),
-        ({"decay": 1.0}, "decay"),
-        ({"decay": 0.0}, "decay"),
-        ({"restart": True}, "restart"),
+        ({"ema_decay": 1.0}, "ema_decay"),
+        ({"ema_decay": 0.0}, "ema_decay"),
+        ({"revive_dead_codes": True}, "revive_dead_codes"),
     ],
 )
 def test_impossible_settings_are_named(options: dict[str, object], named: str) -> None:

@@ -4,34 +4,34 @@ import pytest
 import torch
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.recipes.presets import best_pictures, scaled
-from anytime.sampling.engines.fused_batch_norm import folded
+from anytime.recipes.presets import best_images, scaled
+from anytime.sampling.engines.fused_batch_norm import fuse_batch_norm
 
 
 @pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
 def test_shapes_at_our_code_budget(shape: tuple[int, int, int], length: int) -> None:
-    config = scaled(best_pictures("x", shape), "smoke").model.autoencoder
+    config = scaled(best_images("x", shape), "smoke").model.autoencoder
     model = VQVAE(config)
     x = torch.rand(2, *shape)
     assert model.encode(x).shape == (2, length)
     assert model(x, torch.tensor([1, length])).x.shape == x.shape
-    assert config.length == best_pictures("x", shape).model.autoencoder.length == length
+    assert config.length == best_images("x", shape).model.autoencoder.length == length
 
 
 def test_blocks_begin_as_the_identity() -> None:
-    from anytime.autoencoders.networks.residual_image import ResidualBlock
+    from anytime.autoencoders.networks.residual_image import ImageResidualBlock
 
     x = torch.randn(2, 8, 5, 5)
-    assert torch.equal(ResidualBlock(8)(x), x)
+    assert torch.equal(ImageResidualBlock(8)(x), x)
 
 
-def test_a_sampler_folds_its_norms() -> None:
+def test_batch_norms_are_fused() -> None:
     torch.manual_seed(0)
-    config = scaled(best_pictures("x", (3, 32, 32)), "smoke").model.autoencoder
+    config = scaled(best_images("x", (3, 32, 32)), "smoke").model.autoencoder
     decoder, features = VQVAE(config).decoder, torch.randn(4, config.length, 4, 4)
     for _ in range(3):
         decoder(features)  # norms see some data
     decoder.eval()
-    merged = folded(decoder)
+    merged = fuse_batch_norm(decoder)
     assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in merged.modules())
     torch.testing.assert_close(merged(features), decoder(features), atol=1e-5, rtol=0)

@@ -21,11 +21,11 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_places_and_channels() -> None:
+def test_spatial_shape_and_channels() -> None:
     config = AutoencoderConfig(**GOOD)
-    assert (config.places, config.channels, config.decoded_size) == ((3, 3), 5, (12, 12))
+    assert (config.spatial_shape, config.channels, config.decoded_size) == ((3, 3), 5, (12, 12))
     spatial = AutoencoderConfig(**GOOD | {"layout": "spatial", "length": 9, "dim": 5})
-    assert (spatial.places, spatial.channels) == ((3, 3), 5)
+    assert (spatial.spatial_shape, spatial.channels) == ((3, 3), 5)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
-from anytime.baselines.logistic_mixture import Mixture, draw_real, log_density, mixture_of, parameter_count
+from anytime.baselines.logistic_mixture import LogisticMixture, log_density, mixture_parameter_count, parse_mixture, sample_real
 from anytime.core.errors import UserError
 
 SMALL = ContinuousConfig(length=7, layers=2, width=16, hidden=32, heads=2, mixtures=3, dropout=0.0)
@@ -25,23 +25,27 @@ def values() -> torch.Tensor:
     return 8 * torch.randn(4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def mixture(seed: int) -> Mixture:
-    parameters = torch.randn(parameter_count(1, 5), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return mixture_of(parameters, channels=1)
+def mixture(seed: int) -> LogisticMixture:
+    parameters = torch.randn(mixture_parameter_count(1, 5), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return parse_mixture(parameters, channels=1)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_mixture_integrates_to_one(seed: int) -> None:
     x = torch.linspace(-400, 400, 800_001, dtype=torch.float64)
     one = mixture(seed)
-    wide = Mixture(*(part.expand(len(x), *part.shape) for part in (one.weights, one.means, one.log_scales, one.follow)))
+    wide = LogisticMixture(
+        *(part.expand(len(x), *part.shape) for part in (one.weights, one.means, one.log_scales, one.channel_coeffs))
+    )
     assert float(torch.trapezoid(log_density(wide, x).exp(), x)) == pytest.approx(1, abs=1e-6)
 
 
 def test_draws_follow_the_mixtures_distribution_function() -> None:
     one, n = mixture(0), 20_000
-    wide = Mixture(*(part.expand(n, *part.shape) for part in (one.weights, one.means, one.log_scales, one.follow)))
-    drawn = draw_real(wide, torch.rand(n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
+    wide = LogisticMixture(
+        *(part.expand(n, *part.shape) for part in (one.weights, one.means, one.log_scales, one.channel_coeffs))
+    )
+    drawn = sample_real(wide, torch.rand(n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
     for edge in (-2.0, -0.5, 0.0, 0.7, 3.0):
         below = torch.sigmoid((edge - one.means[0]) * torch.exp(-one.log_scales[0]))
         expected = float((one.weights.softmax(-1) * below).sum())

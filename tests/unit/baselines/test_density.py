@@ -13,7 +13,7 @@ from anytime import load
 from anytime.baselines.continuous_transformer import ContinuousConfig
 from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, load_density
 from anytime.core.errors import UserError
-from anytime.data.dataset import synthetic
+from anytime.data.dataset import synthetic_images
 from anytime.model import AnytimeModel
 
 SHAPE = (3, 4, 4)
@@ -21,14 +21,14 @@ PRIOR = ContinuousConfig(length=48, layers=1, width=16, hidden=16, heads=2, mixt
 
 
 @pytest.fixture(scope="module")
-def pictures() -> Tensor:
-    return synthetic("strokes", SHAPE, count=300).train
+def images() -> Tensor:
+    return synthetic_images("strokes", SHAPE, count=300).train
 
 
-def made(space: Space, pictures: Tensor) -> DensityModel:
+def made(space: Space, images: Tensor) -> DensityModel:
     torch.manual_seed(0)
     model = DensityModel(DensityConfig(name="strokes", shape=SHAPE, space=space, prior=PRIOR)).eval()
-    model.fit_space(pictures)
+    model.fit_space(images)
     return model
 
 
@@ -36,30 +36,30 @@ def noise(count: int) -> Tensor:
     return torch.rand(count, 48, generator=torch.Generator().manual_seed(0))
 
 
-def test_dequantised_pixels_keep_their_level_and_raster_order(pictures: Tensor) -> None:
-    y = dequantized(pictures[:5], noise(5))
-    assert torch.equal(y.floor()[:, :3], pictures[:5, :, 0, 0].float()), "the channels of the first pixel"
-    assert torch.equal(y.floor()[:, 3:6], pictures[:5, :, 0, 1].float()), "then its right neighbour's"
+def test_dequantised_pixels_keep_their_level_and_raster_order(images: Tensor) -> None:
+    y = dequantized(images[:5], noise(5))
+    assert torch.equal(y.floor()[:, :3], images[:5, :, 0, 0].float()), "the channels of the first pixel"
+    assert torch.equal(y.floor()[:, 3:6], images[:5, :, 0, 1].float()), "then its right neighbour's"
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
-def test_bytes_survive_the_way_there_and_back(space: Space, pictures: Tensor) -> None:
-    model = made(space, pictures)
+def test_bytes_survive_the_way_there_and_back(space: Space, images: Tensor) -> None:
+    model = made(space, images)
     middle = torch.full((300, 48), 0.5)  # rounding of the turn must not carry a number over the edge of its level
-    assert torch.equal(model.to_pixels(model.to_values(dequantized(pictures, middle))), pictures)
+    assert torch.equal(model.to_pixels(model.to_values(dequantized(images, middle))), images)
 
 
-def test_the_turn_keeps_volume(pictures: Tensor) -> None:
+def test_the_turn_keeps_volume(images: Tensor) -> None:
     """Orthogonal, so the log-determinant of the change of variables is zero: nothing is to be corrected."""
-    turn = made("pca", pictures).turn.double()
+    turn = made("pca", images).turn.double()
     torch.testing.assert_close(turn.T @ turn, torch.eye(48, dtype=torch.float64), atol=1e-5, rtol=0)
     assert float(torch.linalg.slogdet(turn).logabsdet) == pytest.approx(0, abs=1e-4)
 
 
-def test_change_of_variables_needs_no_correction(pictures: Tensor) -> None:
+def test_change_of_variables_needs_no_correction(images: Tensor) -> None:
     """A Gaussian's density, in pixels and in its principal axes, is the same number."""
-    model = made("pca", pictures)
-    y = dequantized(pictures[:50], noise(50)).double()
+    model = made("pca", images)
+    y = dequantized(images[:50], noise(50)).double()
     centre, turn = model.centre.double(), model.turn.double()
     values = model.to_values(y.float()).double()
     variances = torch.linspace(1, 9, 48, dtype=torch.float64)
@@ -70,37 +70,37 @@ def test_change_of_variables_needs_no_correction(pictures: Tensor) -> None:
     torch.testing.assert_close(in_pixels, in_axes, rtol=1e-3, atol=1e-2)
 
 
-def test_components_come_in_order_and_are_standardised(pictures: Tensor) -> None:
-    model = made("pca", pictures)
+def test_components_come_in_order_and_are_standardised(images: Tensor) -> None:
+    model = made("pca", images)
     scale = model.prior.scale
     assert (scale.diff() <= 1e-3).all()
     assert float(scale.min()) >= math.sqrt(1 / 12) - 1e-3, "the noise alone"
-    values = model.to_values(dequantized(pictures, noise(300)))
+    values = model.to_values(dequantized(images, noise(300)))
     torch.testing.assert_close(values.std(0) / scale, torch.ones(48), atol=0.2, rtol=0)
     assert float((values.mean(0) / scale).abs().max()) < 0.2
 
 
-def test_in_pixels_the_spread_is_each_pixels_own(pictures: Tensor) -> None:
-    model = made("pixels", pictures)
-    flat = pictures.permute(0, 2, 3, 1).flatten(1).double()
+def test_in_pixels_the_spread_is_each_pixels_own(images: Tensor) -> None:
+    model = made("pixels", images)
+    flat = images.permute(0, 2, 3, 1).flatten(1).double()
     expected = (flat.var(0, unbiased=False) + 1 / 12).sqrt().float()
     torch.testing.assert_close(model.prior.scale, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
-def test_samples_are_pictures(space: Space, pictures: Tensor) -> None:
-    x = made(space, pictures).sample(3, seed=1)
+def test_samples_are_images(space: Space, images: Tensor) -> None:
+    x = made(space, images).sample(3, seed=1)
     assert x.shape == (3, *SHAPE)
     assert x.dtype == torch.uint8
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
 @torch.no_grad()
-def test_saved_and_loaded_is_the_same(space: Space, pictures: Tensor, tmp_path: Path) -> None:
-    model = made(space, pictures)
+def test_saved_and_loaded_is_the_same(space: Space, images: Tensor, tmp_path: Path) -> None:
+    model = made(space, images)
     again = load_density(model.save(tmp_path / "a"))
     assert again.config == model.config
-    assert torch.equal(again.bits_per_dim(pictures[:4], noise(4)), model.bits_per_dim(pictures[:4], noise(4)))
+    assert torch.equal(again.bits_per_dim(images[:4], noise(4)), model.bits_per_dim(images[:4], noise(4)))
     assert torch.equal(again.sample(2, seed=3), model.sample(2, seed=3))
     files = [(again.save(tmp_path / "b") / "model.safetensors"), tmp_path / "a" / "model.safetensors"]
     assert files[0].read_bytes() == files[1].read_bytes()

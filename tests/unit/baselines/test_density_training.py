@@ -9,25 +9,25 @@ import pytest
 import torch
 
 from anytime.baselines.density import Space
-from anytime.baselines.density_training import DensityPlan, DensityRunConfig, DensityTask, density
+from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, DensityTask, density
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, synthetic
+from anytime.data.dataset import Dataset, synthetic_images
 from anytime.recipes.presets import paper
-from anytime.training.run import train_plan
+from anytime.training.run import train_spec
 
 SHAPE = (1, 8, 8)
 
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    return synthetic("strokes", SHAPE, count=128)
+    return synthetic_images("strokes", SHAPE, count=128)
 
 
 def task(data: Dataset, space: Space = "pca", seed: int = 3) -> DensityTask:
     torch.manual_seed(0)
-    plan = DensityPlan(density("strokes", SHAPE, space, "smoke"), data.train, data.validation, torch.device("cpu"))
+    plan = DensityRunSpec(density("strokes", SHAPE, space, "smoke"), data.train, data.validation, torch.device("cpu"))
     made = plan.task(0, seed, print)
     assert isinstance(made, DensityTask)
     return made
@@ -36,11 +36,11 @@ def task(data: Dataset, space: Space = "pca", seed: int = 3) -> DensityTask:
 def test_both_spaces_have_the_papers_transformer_and_schedule() -> None:
     one, other = (density("mnist", (1, 28, 28), space) for space in ("pixels", "pca"))
     assert replace(one, model=replace(one.model, space="pca")) == other
-    like, prior = paper("mnist", (1, 28, 28)), one.model.prior
-    theirs = to_dict(like.model.prior)
+    reference, prior = paper("mnist", (1, 28, 28)), one.model.prior
+    theirs = to_dict(reference.model.prior)
     assert (prior.length, prior.mixtures) == (784, 10)
     assert all(theirs[key] == getattr(prior, key) for key in ("layers", "width", "hidden", "heads", "dropout"))
-    assert one.prior == replace(like.prior, rate=5e-4), "a quarter of the rate"
+    assert one.prior == replace(reference.prior, lr=5e-4), "a quarter of the rate"
     assert density("mnist", (1, 28, 28), "pca", "short").prior.epochs == 10
     assert from_dict(DensityRunConfig, to_dict(one)) == one
 
@@ -54,37 +54,37 @@ def test_inputs_are_a_function_of_seed_and_step(data: Dataset) -> None:
 
 
 def test_ranks_share_the_noise_of_the_global_batch(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    (whole,) = task(data).inputs(2)
+    (full,) = task(data).inputs(2)
     parts = []
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     for rank in (0, 1):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         parts.append(task(data).inputs(2)[0])
-    torch.testing.assert_close(torch.cat(parts), whole)
+    torch.testing.assert_close(torch.cat(parts), full)
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
 def test_through_the_one_loop_and_on_from_where_it_stopped(space: Space, data: Dataset, tmp_path: Path) -> None:
     config = density("strokes", SHAPE, space, "smoke")
-    config = replace(config, prior=replace(config.prior, rate=0.01))
+    config = replace(config, prior=replace(config.prior, lr=0.01))
     run = tmp_path / "run"
-    train_plan(DensityPlan, config, data, run)
+    train_spec(DensityRunSpec, config, data, run)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["stage"] for line in lines] == ["prior", "prior"]
     assert lines[1]["train"]["loss"] < lines[0]["train"]["loss"], "it learns"
     weights = (run / "model" / "model.safetensors").read_bytes()
     shutil.rmtree(run / "model")
     max((run / "checkpoints").glob("step-*.safetensors")).unlink()
-    train_plan(DensityPlan, config, data, run)
+    train_spec(DensityRunSpec, config, data, run)
     assert (run / "model" / "model.safetensors").read_bytes() == weights
     other = replace(config, model=replace(config.model, space="pca" if space == "pixels" else "pixels"))
     with pytest.raises(UserError, match=r"holds a run with model\.space"):
-        train_plan(DensityPlan, other, data, run)
+        train_spec(DensityRunSpec, other, data, run)
 
 
-def test_a_picture_of_samples(data: Dataset, tmp_path: Path) -> None:
-    plan = DensityPlan(density("strokes", SHAPE, "pca", "smoke"), data.train, data.validation, torch.device("cpu"))
-    plan.picture(tmp_path / "x.png", "prior")
+def test_a_grid_of_samples(data: Dataset, tmp_path: Path) -> None:
+    plan = DensityRunSpec(density("strokes", SHAPE, "pca", "smoke"), data.train, data.validation, torch.device("cpu"))
+    plan.save_grid(tmp_path / "x.png", "prior")
     assert (tmp_path / "x.png").stat().st_size > 100
 
 

@@ -30,7 +30,7 @@ def vae() -> VAE:
 def test_the_divergence_is_the_gaussians() -> None:
     generator = torch.Generator().manual_seed(1)
     mean, log_variance = torch.randn(2, 3, 4, 5, generator=generator).unbind()
-    ours = Posterior(mean, log_variance).divergence()
+    ours = Posterior(mean, log_variance).kl()
     theirs = torch.distributions.kl_divergence(
         torch.distributions.Normal(mean, torch.exp(0.5 * log_variance)), torch.distributions.Normal(0.0, 1.0)
     ).sum(-1)
@@ -39,7 +39,7 @@ def test_the_divergence_is_the_gaussians() -> None:
 
 def test_a_draw_has_the_posteriors_moments() -> None:
     posterior = Posterior(torch.full((1, 1, 1), 2.0), torch.full((1, 1, 1), math.log(9.0)))
-    drawn = posterior.draw(torch.randn(20_000, 1, 1, generator=torch.Generator().manual_seed(0)))
+    drawn = posterior.rsample(torch.randn(20_000, 1, 1, generator=torch.Generator().manual_seed(0)))
     assert float(drawn.mean()) == pytest.approx(2, abs=0.1)
     assert float(drawn.std()) == pytest.approx(3, abs=0.1)
 
@@ -52,13 +52,13 @@ def test_the_losses_are_the_bound_by_hand(vae: VAE) -> None:
     keep = torch.tensor([1, 3, 5])
     losses, posterior = vae(x, keep, noise), vae.posterior(x)
     for row, k in enumerate(keep.tolist()):
-        latents = posterior.draw(noise)[row : row + 1, :k]
+        latents = posterior.rsample(noise)[row : row + 1, :k]
         law = torch.distributions.Normal(vae.decode(latents), 0.2)
         reconstruction = -law.log_prob(x[row : row + 1]).sum() / 144
-        divergence = posterior.divergence()[row, :k].sum() / 144
+        kl = posterior.kl()[row, :k].sum() / 144
         torch.testing.assert_close(losses.reconstruction[row], reconstruction, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(losses.divergence[row], divergence)
-        torch.testing.assert_close(losses.total[row], reconstruction + divergence, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(losses.kl[row], kl)
+        torch.testing.assert_close(losses.total[row], reconstruction + kl, atol=1e-5, rtol=1e-5)
 
 
 def test_the_mean_code_is_what_it_encodes_to(vae: VAE) -> None:

@@ -12,7 +12,7 @@ from anytime.baselines.vae_training import VAERunConfig, VAETask, vae
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
-from anytime.data.dataset import synthetic
+from anytime.data.dataset import synthetic_images
 from anytime.recipes.presets import paper
 from anytime.training.stages import VAEStage
 
@@ -20,20 +20,20 @@ STAGE = VAEStage(epochs=2, truncation=Uniform(), batch=16)
 
 
 def task(stage: VAEStage = STAGE, seed: int = 3) -> VAETask:
-    data = synthetic("strokes", (1, 28, 28), count=64)
+    data = synthetic_images("strokes", (1, 28, 28), count=64)
     torch.manual_seed(0)
     model = VAE(replace(vae("strokes", (1, 28, 28), "smoke").model, length=6))
     return VAETask("ordered", stage, model, data.train, data.validation, seed)
 
 
 def test_the_recipe_is_the_vq_models_networks_and_schedule() -> None:
-    config, like = vae("cifar10", (3, 32, 32)), paper("cifar10", (3, 32, 32))
-    model, autoencoder = config.model, like.model.autoencoder
+    config, reference = vae("cifar10", (3, 32, 32)), paper("cifar10", (3, 32, 32))
+    model, autoencoder = config.model, reference.model.autoencoder
     assert (model.shape, model.length, model.dim) == (autoencoder.shape, autoencoder.length, autoencoder.dim)
     assert (model.widths, model.kernels, model.strides) == (autoencoder.widths, autoencoder.kernels, autoencoder.strides)
     assert (config.pretrain.epochs, config.ordered.epochs) == (200, 200)
     assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Uniform())
-    assert (config.ordered.rate, config.ordered.batch) == (like.ordered.rate, like.ordered.batch)
+    assert (config.ordered.lr, config.ordered.batch) == (reference.ordered.lr, reference.ordered.batch)
     short = vae("cifar10", (3, 32, 32), "short")
     assert (short.pretrain.epochs, short.ordered.epochs) == (40, 60)
     assert from_dict(VAERunConfig, to_dict(config)) == config
@@ -62,27 +62,27 @@ def test_the_noise_is_unit_normal() -> None:
 
 
 def test_ranks_share_the_noise_of_the_global_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = task().inputs(5)
+    full = task().inputs(5)
     parts = []
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     for rank in (0, 1):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         parts.append(task().inputs(5))
-    for index, tensor in enumerate(whole):
+    for index, tensor in enumerate(full):
         assert torch.equal(torch.cat([part[index] for part in parts]), tensor)
 
 
 def test_validation_is_repeatable_and_is_the_bound() -> None:
     made = task()
     made.objective.eval()
-    numbers = made.validate()
-    assert numbers == made.validate()
-    assert next(iter(numbers)) == "loss"
-    assert numbers["loss"] == pytest.approx(numbers["reconstruction"] + numbers["divergence"])
+    metrics = made.validate()
+    assert metrics == made.validate()
+    assert next(iter(metrics)) == "loss"
+    assert metrics["loss"] == pytest.approx(metrics["reconstruction"] + metrics["kl"])
 
 
 def test_a_step_lowers_the_loss() -> None:
-    made = task(replace(STAGE, truncation=Full(), rate=1e-2))
+    made = task(replace(STAGE, truncation=Full(), lr=1e-2))
     optimizer = made.optimizer()
     losses = []
     for step in range(30):

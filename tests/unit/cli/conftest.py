@@ -30,21 +30,21 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path.parent / f"{tmp_path.name}-cache"))
 
-    def give(*words: object) -> Outcome:
+    def run(*words: object) -> Outcome:
         with pytest.raises(SystemExit) as end:
             main([str(word) for word in words])
         said = capsys.readouterr()
         assert isinstance(end.value.code, int)
         return Outcome(end.value.code, said.out, said.err)
 
-    return give
+    return run
 
 
 @pytest.fixture
 def refused(command: Command, tmp_path: Path) -> Callable[..., str]:
     """Give a command that must be refused: one sentence, status 2, and no file touched; returns the sentence."""
 
-    def give(*words: object) -> str:
+    def run(*words: object) -> str:
         before = _contents(tmp_path)
         outcome = command(*words)
         assert outcome.status == 2
@@ -55,7 +55,7 @@ def refused(command: Command, tmp_path: Path) -> Callable[..., str]:
         assert _contents(tmp_path) == before
         return outcome.err
 
-    return give
+    return run
 
 
 def _contents(folder: Path) -> dict[Path, bytes | None]:

@@ -19,7 +19,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
-    words = ["--batches", "1,3", "--every", "4", "--repeats", "3", "--engines", "eager", "--peers", "none", "--device", "cpu"]
+    words = [
+        "--batches",
+        "1,3",
+        "--every",
+        "4",
+        "--repeats",
+        "3",
+        "--engines",
+        "eager",
+        "--hf-baseline",
+        "none",
+        "--device",
+        "cpu",
+    ]
     outcome = command("bench", "sampling", str(model), *words, "--out", str(tmp_path))
     assert outcome.status == 0, outcome.err
     head, *table, last = outcome.out.strip().splitlines()
@@ -33,13 +46,26 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
     for row in rows:
         assert 0 < row["p50"] <= row["p95"]
         assert row["per_second"] == pytest.approx(row["batch"] / row["p50"])
-        assert row["times_the_limit"] > 1, "nothing is faster than physics"
+        assert row["times_roofline"] > 1, "nothing is faster than physics"
 
 
 def test_a_recipe_s_networks_with_random_weights(
     tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--batches", "1", "--every", "16", "--repeats", "1", "--engines", "eager", "--peers", "none", "--device", "cpu"]
+    words = [
+        "--batches",
+        "1",
+        "--every",
+        "16",
+        "--repeats",
+        "1",
+        "--engines",
+        "eager",
+        "--hf-baseline",
+        "none",
+        "--device",
+        "cpu",
+    ]
     words = ["bench", "sampling", "mnist", "--recipe", "best", *words, "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["anytime", *words])
     outcome = command(*words)
@@ -67,7 +93,7 @@ def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Call
         (["mnist", "--every", "0"], "--every must be at least 1"),
         (["mnist", "--repeats", "-4"], "--repeats must be at least 1"),
         (["mnist", "--engines", "eager:fp64"], "'fp64' is no precision"),
-        (["mnist", "--engines", "cuda", "--peers", "none"], "--engine cuda needs an NVIDIA GPU"),
+        (["mnist", "--engines", "cuda", "--hf-baseline", "none"], "--engine cuda needs an NVIDIA GPU"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(words: list[str], said: str, tmp_path: Path, command: Callable[..., Any]) -> None:

@@ -90,7 +90,7 @@ def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None
             "--minutes",
             "--out",
         ],
-        "bench": ["sampling", "MODEL", "--batches", "--every", "--engines", "--peers", "--repeats", "--threads", "--out"],
+        "bench": ["sampling", "MODEL", "--batches", "--every", "--engines", "--hf-baseline", "--repeats", "--threads", "--out"],
         "info": ["MODEL", "--check"],
     }
     for option in [*options.get(verb, []), "--json", "--device"]:

@@ -16,7 +16,7 @@ from anytime.sampling.engines.eager import EagerEngine
 
 
 @pytest.fixture(autouse=True)
-def _usual_handler() -> Iterator[None]:
+def _default_handler() -> Iterator[None]:
     """Ctrl-C as on a terminal: what a shell starts in the background ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -53,8 +53,8 @@ def test_the_first_keeps_the_sample_made_so_far(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_rows_that_were_not_begun_are_told(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EagerEngine, "wave", 4)
+def test_unstarted_rows_are_reported(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EagerEngine, "microbatch", 4)
     interrupting(monkeypatch, at=2, times=1)
     outcome = command("sample", model, "-n", 10, "--out", tmp_path / "part.npz")
     assert outcome.out.startswith("4 of 10 samples of ")
@@ -65,14 +65,14 @@ def test_the_second_aborts(command: Any, model: Path, tmp_path: Path, monkeypatc
     # Both signals may come before the drawing looks up: press again while it finishes.
     from anytime.cli import sample
 
-    drawn = sample._drawn
+    original = sample._sample
 
     def stubborn(*words: Any) -> Any:
-        result = drawn(*words)
+        result = original(*words)
         os.kill(os.getpid(), signal.SIGINT)
         return result
 
-    monkeypatch.setattr(sample, "_drawn", stubborn)
+    monkeypatch.setattr(sample, "_sample", stubborn)
     outcome = command("sample", model, "-n", 5, "--out", tmp_path / "x.npz")
     assert outcome.status == 130
     assert list(tmp_path.iterdir()) == []

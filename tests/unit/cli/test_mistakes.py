@@ -64,7 +64,7 @@ Refused = Callable[..., str]
         ("train digits --set prior.epochs=some", ["--set prior.epochs", "int", "'some'"]),
         ("train digits --set prior.epochs=2.5", ["--set prior.epochs", "int", "2.5"]),
         ("train digits --set prior.epochs=0", ["epochs", "above zero"]),
-        ("train digits --set prior.rate=NaN", ["rate", "above zero"]),
+        ("train digits --set prior.lr=NaN", ["lr", "above zero"]),
         ("train digits --set pretrain=3", ["--set pretrain must be a group", "--set pretrain.epochs", "3"]),
         ("train digits --set pretrain.truncation.kind=square", ["--set pretrain.truncation", "'square'", "uniform"]),
         ("train digits --set model.prior.heads=3", ["heads (3)", "width (128)"]),
@@ -84,7 +84,7 @@ Refused = Callable[..., str]
         ("train digits --recipe vae --layout spatial", ["--layout", "--recipe vae"]),
         ("train digits --recipe vae --length 0", ["--length", "0"]),
         ("train digits --recipe pca --prior lstm", ["--prior", "--recipe pca", "no codes"]),
-        ("train digits --recipe pixels --share r/s", ["--share", "--recipe pixels"]),
+        ("train digits --recipe pixels --reuse r/s", ["--reuse", "--recipe pixels"]),
         ("train digits --recipe pixels --set model.prior.length=12", ["12 numbers", "784"]),
         ("reproduce vae --samples 100", ["--samples", "vae"]),
         ("reproduce pca-prior --inception x.pt", ["--inception", "pca-prior"]),
@@ -290,7 +290,7 @@ def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None
     for out in ("file/x.png", "file/deep/x.gif", "file/folder", "file"):
         assert f"{out} cannot be written" in refused("sample", model, "-n", 1, "--out", out)
     assert "file/run cannot be written" in refused("train", "digits", "--scale", "smoke", "--out", "file/run")
-    assert "file cannot be written" in refused("reconstruct", model, _picture(tmp_path / "x.png"), "--out", "file")
+    assert "file cannot be written" in refused("reconstruct", model, _write_image(tmp_path / "x.png"), "--out", "file")
 
 
 def test_out_is_a_folder_with_the_ending_of_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ def test_out_is_a_folder_with_the_ending_of_a_file(refused: Refused, model: Path
     assert "is a folder" in refused("sample", model, "--out", "x.png")
 
 
-def test_in_pictures_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) -> None:
-    picture = _picture(tmp_path / "x.png")
+def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) -> None:
+    picture = _write_image(tmp_path / "x.png")
     (tmp_path / "text.png").write_text("not a picture")
     Image.effect_noise((64, 64), 99).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:999])
@@ -312,8 +312,8 @@ def test_in_pictures_to_reconstruct(refused: Refused, model: Path, tmp_path: Pat
     assert "--fraction" in refused("reconstruct", model, picture, "--codes", 1, "--fraction", 0.5)
 
 
-def test_reconstructions_never_replace_the_pictures_they_are_made_of(refused: Refused, model: Path, tmp_path: Path) -> None:
-    picture = _picture(tmp_path / "x.png")
+def test_reconstructions_never_overwrite_input_images(refused: Refused, model: Path, tmp_path: Path) -> None:
+    picture = _write_image(tmp_path / "x.png")
     assert "x.png" in refused("reconstruct", model, picture, "--out", tmp_path)
     assert "x.png" in refused("reconstruct", model, picture, "--out", ".")
 
@@ -335,7 +335,7 @@ def test_data_without_the_files_of_the_set(refused: Refused, tmp_path: Path) -> 
                 assert file in sentence
 
 
-def test_a_folder_without_usable_pictures(refused: Refused, tmp_path: Path) -> None:
+def test_folder_without_usable_images(refused: Refused, tmp_path: Path) -> None:
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     (pictures / "notes.txt").write_text("no picture")
@@ -344,7 +344,7 @@ def test_a_folder_without_usable_pictures(refused: Refused, tmp_path: Path) -> N
         (pictures / f"{number:02}.png").write_text("no picture")
     assert "00.png is not a readable picture" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
     for number in range(12):
-        _picture(pictures / f"{number:02}.png")
+        _write_image(pictures / f"{number:02}.png")
     sentence = refused("train", "folder", "--data", pictures, "--size", 32, "--scale", "smoke")
     for part in ("00.png", "11 more", "smaller than 32 x 32", "--size"):
         assert part in sentence
@@ -393,6 +393,6 @@ def test_weights_that_were_damaged(refused: Refused, model: Path, tmp_path: Path
         assert "model.safetensors" in refused(verb, folder)
 
 
-def _picture(path: Path, size: int = 28) -> Path:
+def _write_image(path: Path, size: int = 28) -> Path:
     Image.new("L", (size, size), 128).save(path)
     return path

@@ -21,7 +21,7 @@ Command = Callable[..., Any]
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> list[Path]:
+def images(tmp_path: Path) -> list[Path]:
     """Two grey pictures of the model's size and one in colour that is larger."""
     folder = tmp_path / "pictures"
     folder.mkdir()
@@ -32,13 +32,13 @@ def pictures(tmp_path: Path) -> list[Path]:
     return [folder / "0.png", folder / "1.png", folder / "2.jpg"]
 
 
-def test_reconstructions_come_from_the_first_codes(command: Command, model: Path, pictures: list[Path], tmp_path: Path) -> None:
-    outcome = command("reconstruct", model, *pictures, "--codes", 3, "--out", "back", "--json")
+def test_reconstructions_come_from_the_first_codes(command: Command, model: Path, images: list[Path], tmp_path: Path) -> None:
+    outcome = command("reconstruct", model, *images, "--codes", 3, "--out", "back", "--json")
     assert outcome.status == 0
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["0.png", "1.png", "2.png"]
     rows = json.loads(outcome.out.splitlines()[-1])["files"]
-    assert [row["file"] for row in rows] == [str(path) for path in pictures]
-    x = torch.stack([to_float(torch.from_numpy(np.array(Image.open(path))))[None] for path in pictures[:2]])
+    assert [row["file"] for row in rows] == [str(path) for path in images]
+    x = torch.stack([to_float(torch.from_numpy(np.array(Image.open(path))))[None] for path in images[:2]])
     loaded = load(model)
     codes = loaded.encode(x)[:, :3]
     assert [row["codes"] for row in rows[:2]] == codes.tolist()
@@ -49,17 +49,17 @@ def test_reconstructions_come_from_the_first_codes(command: Command, model: Path
             np.testing.assert_array_equal(np.asarray(image), (x_hat[number, 0] * 255).round().to(torch.uint8).numpy())
 
 
-def test_a_folder_may_have_a_dot_in_its_name(command: Command, model: Path, pictures: list[Path], tmp_path: Path) -> None:
-    assert command("reconstruct", model, pictures[0], "--out", "back-v1.0").status == 0
+def test_a_folder_may_have_a_dot_in_its_name(command: Command, model: Path, images: list[Path], tmp_path: Path) -> None:
+    assert command("reconstruct", model, images[0], "--out", "back-v1.0").status == 0
     assert [path.name for path in (tmp_path / "back-v1.0").iterdir()] == ["0.png"]
 
 
-def test_pictures_of_one_name_do_not_replace_each_other(
-    command: Command, model: Path, pictures: list[Path], tmp_path: Path
+def test_images_of_the_same_name_do_not_overwrite_each_other(
+    command: Command, model: Path, images: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "others").mkdir()
-    shutil.copy(pictures[1], tmp_path / "others" / "0.png")
-    outcome = command("reconstruct", model, pictures[0], tmp_path / "others" / "0.png", "--json")
+    shutil.copy(images[1], tmp_path / "others" / "0.png")
+    outcome = command("reconstruct", model, images[0], tmp_path / "others" / "0.png", "--json")
     rows = json.loads(outcome.out.splitlines()[-1])["files"]
     assert [row["out"] for row in rows] == ["reconstructions/0000-0.png", "reconstructions/0001-0.png"]
     assert all((tmp_path / row["out"]).is_file() for row in rows)
@@ -96,11 +96,11 @@ def test_a_broken_model_fails_its_check(command: Command, model: Path, tmp_path:
     assert "all weights are finite" in outcome.err
 
 
-def test_the_known_sets(command: Command) -> None:
+def test_known_datasets(command: Command) -> None:
     outcome = command("data", "list", "--json")
     assert outcome.status == 0
     *lines, last = outcome.out.splitlines()
-    states = {entry["name"]: entry["state"] for entry in json.loads(last)["sets"]}
+    states = {entry["name"]: entry["state"] for entry in json.loads(last)["datasets"]}
     assert states == {
         "digits": "embedded",
         "mnist": "not downloaded",

@@ -33,7 +33,7 @@ def test_a_grid(command: Command, model: Path, tmp_path: Path) -> None:
         assert image.size == (3 * 30 + 2, 3 * 30 + 2)
 
 
-def test_the_file_is_samples_png_unless_told_otherwise(command: Command, model: Path, tmp_path: Path) -> None:
+def test_default_output_is_samples_png(command: Command, model: Path, tmp_path: Path) -> None:
     assert command("sample", model).status == 0
     assert [path.name for path in tmp_path.iterdir()] == ["samples.png"]
     with Image.open(tmp_path / "samples.png") as image:
@@ -80,7 +80,7 @@ def test_an_animation_has_one_frame_a_code(command: Command, model: Path, tmp_pa
         assert image.size == (2 * 30 + 2, 2 * 30 + 2)
 
 
-def test_a_folder_has_one_picture_a_sample(command: Command, model: Path, tmp_path: Path) -> None:
+def test_folder_has_one_image_per_sample(command: Command, model: Path, tmp_path: Path) -> None:
     assert command("sample", model, "-n", 3, "--out", "pictures").status == 0
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["x-0000.png", "x-0001.png", "x-0002.png"]
     expected = load(model).sample(3, seed=0).uint8()
@@ -132,8 +132,8 @@ def test_without_a_number_of_rows_a_deadline_decides(command: Command, model: Pa
 def test_a_thousand_are_files_and_more_are_shards(
     command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert output.FILES_AT_MOST == 1000
-    monkeypatch.setattr(output, "FILES_AT_MOST", 10)
+    assert output.MAX_FILES == 1000
+    monkeypatch.setattr(output, "MAX_FILES", 10)
     command("sample", model, "-n", 10, "--codes", 1, "--out", "files")
     assert len(list((tmp_path / "files").iterdir())) == 10
     command("sample", model, "-n", 23, "--codes", 2, "--out", "shards")

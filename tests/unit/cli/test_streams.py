@@ -30,7 +30,7 @@ def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("words", ["anytime --version", "anytime reproduce --json"])
-def test_no_room_behind_stdout(words: str) -> None:
+def test_full_disk_behind_stdout(words: str) -> None:
     done = shown(f"{words} > /dev/full")
     assert done.returncode == 2
     assert done.stderr == "anytime: the output cannot be written (No space left on device); make room\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform
 from anytime.core.config import from_dict, override, read_json, to_dict
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 from anytime.core.storage import write_json
 from anytime.recipes.presets import RunConfig, paper, recipe, scaled
 from anytime.training.stages import AutoencoderStage
@@ -29,7 +29,7 @@ class Leaf:
 class Tree:
     name: str
     leaf: Leaf
-    law: Truncation = FULL
+    distribution: Truncation = FULL
     sizes: tuple[int, ...] = ()
     pair: tuple[int, float] = (1, 2.0)
     mode: Literal["a", "b"] = "a"
@@ -48,7 +48,7 @@ trees = st.builds(
     Tree,
     name=st.text(),
     leaf=leaves,
-    law=laws,
+    distribution=laws,
     sizes=st.lists(st.integers()).map(tuple),
     pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
     mode=st.sampled_from(["a", "b"]),
@@ -136,7 +136,7 @@ def test_a_wrong_type_is_named_with_its_place(values: dict[str, Any], expected: 
 
 
 @pytest.mark.parametrize(
-    "values", [{"leaf": 3}, {"leaf": [1]}, {"pair": [1]}, {"pair": [1, 2, 3]}, {"sizes": 3}, {"law": "full"}]
+    "values", [{"leaf": 3}, {"leaf": [1]}, {"pair": [1]}, {"pair": [1, 2, 3]}, {"sizes": 3}, {"distribution": "full"}]
 )
 def test_a_wrong_structure_is_named(values: dict[str, Any]) -> None:
     assert message(changed(**values)).startswith(f"config.json.{next(iter(values))} must be ")
@@ -147,11 +147,15 @@ def test_what_is_no_object_is_refused(data: Any) -> None:
     assert message(data) == f"config.json must be a JSON object, not {type(data).__name__}"
 
 
-@pytest.mark.parametrize("law", [Full(), Uniform(), Geometric(p=0.03), Mixture(full=0.25)], ids=lambda law: type(law).__name__)
-def test_a_choice_of_classes_carries_its_kind(law: Truncation) -> None:
-    data = to_dict(replace(TREE, law=law))["law"]
-    assert data["kind"] == type(law).__name__.lower()
-    assert from_dict(Tree, changed(law=data)).law == law
+@pytest.mark.parametrize(
+    "distribution",
+    [Full(), Uniform(), Geometric(p=0.03), Mixture(full=0.25)],
+    ids=lambda distribution: type(distribution).__name__,
+)
+def test_a_choice_of_classes_carries_its_kind(distribution: Truncation) -> None:
+    data = to_dict(replace(TREE, distribution=distribution))["distribution"]
+    assert data["kind"] == type(distribution).__name__.lower()
+    assert from_dict(Tree, changed(distribution=data)).distribution == distribution
 
 
 def test_only_a_choice_carries_a_kind() -> None:
@@ -185,17 +189,17 @@ def test_a_choice_that_came_later_reads_files_from_before() -> None:
 
 def test_an_unknown_kind_is_named_with_its_nearest() -> None:
     expected = "config.json.law has the kind 'unifrom'; did you mean 'uniform'? Known: full, geometric, mixture, uniform"
-    assert message(changed(law={"kind": "unifrom"})) == expected
-    assert message(changed(law={"p": 0.1})).startswith("config.json.law has the kind None; ")
+    assert message(changed(distribution={"kind": "unifrom"})) == expected
+    assert message(changed(distribution={"p": 0.1})).startswith("config.json.law has the kind None; ")
 
 
 def test_keys_of_one_kind_do_not_fit_another() -> None:
-    assert message(changed(law={"kind": "uniform", "p": 0.1})).startswith("config.json.law has the unknown key 'p'")
+    assert message(changed(distribution={"kind": "uniform", "p": 0.1})).startswith("config.json.law has the unknown key 'p'")
 
 
 def test_values_are_checked_by_their_owner() -> None:
     with pytest.raises(UserError, match="geometric needs p between 0 and 1"):
-        from_dict(Tree, changed(law={"kind": "geometric", "p": 3}))
+        from_dict(Tree, changed(distribution={"kind": "geometric", "p": 3}))
 
 
 # --set
@@ -208,9 +212,9 @@ def run() -> RunConfig:
 
 def test_override_reaches_nested_keys(run: RunConfig) -> None:
     made = override(
-        run, ["seed=7", "ordered.epochs=3", "ordered.rate=0.01", "precision=bfloat16", "examples=null", "compile=true"]
+        run, ["seed=7", "ordered.epochs=3", "ordered.lr=0.01", "precision=bfloat16", "examples=null", "compile=true"]
     )
-    expected = replace(run, seed=7, ordered=replace(run.ordered, epochs=3, rate=0.01), precision="bfloat16", compile=True)
+    expected = replace(run, seed=7, ordered=replace(run.ordered, epochs=3, lr=0.01), precision="bfloat16", compile=True)
     assert made == expected
     assert override(run, []) == run
 
@@ -290,4 +294,4 @@ def test_stages_and_configs_are_frozen() -> None:
 
 
 def test_nearest_without_a_match_lists_what_is_known() -> None:
-    assert nearest("zzz", ["b", "a"]) == "known: a, b"
+    assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"

@@ -31,7 +31,7 @@ def ticking() -> Callable[[], float]:
 
 @pytest.fixture(scope="module")
 def dataset() -> data.Dataset:
-    return data.synthetic("mnist", (1, 28, 28), count=64)
+    return data.synthetic_images("mnist", (1, 28, 28), count=64)
 
 
 def config() -> RunConfig:
@@ -82,15 +82,15 @@ def test_a_paused_run_goes_on_to_the_same_bytes(dataset: data.Dataset, tmp_path:
 
 def test_every_part_gets_on(dataset: data.Dataset, tmp_path: Path) -> None:
     """A pause that is due from the beginning still lets a step be done."""
-    said = []
+    messages = []
     for _ in range(3):
         with pytest.raises(Paused) as pause:
             train(config(), dataset, tmp_path / "run", pause=Pause(0.0))
-        said.append(str(pause.value))
-    assert said == ["pretrain stage, step 1", "pretrain stage, step 2", "pretrain stage, step 3"]
+        messages.append(str(pause.value))
+    assert messages == ["pretrain stage, step 1", "pretrain stage, step 2", "pretrain stage, step 3"]
 
 
 def test_several_ranks_do_not_pause(dataset: data.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(ValueError, match="several ranks"):
         train(config(), dataset, tmp_path / "run", pause=Pause(0.0))

@@ -17,12 +17,12 @@ def test_items_pass_through_and_the_bar_waits(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert list(track(range(5), 5, "working")) == [0, 1, 2, 3, 4]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
-    assert list(track(range(5), 5, "working", patience=0.0)) == [0, 1, 2, 3, 4]
+    assert list(track(range(5), 5, "working", delay=0.0)) == [0, 1, 2, 3, 4]
     assert "working" in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(track(range(5), 5, "working", patience=0.0)) == [0, 1, 2, 3, 4]
+    assert list(track(range(5), 5, "working", delay=0.0)) == [0, 1, 2, 3, 4]
     bar = DownloadBar("a.gz", 100)
     bar.update(10)
     bar.reset()

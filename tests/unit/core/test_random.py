@@ -126,7 +126,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_each_counter_gives_a_uniform_stream_without_memory(stream: str) -> None:
+def test_each_counter_gives_an_uncorrelated_uniform_stream(stream: str) -> None:
     x = STREAMS[stream]().double()
     assert abs(chi_square(torch.histc(x, 100, 0, 1))) < 5
     cells = (x[:-1] * 10).long() * 10 + (x[1:] * 10).long()  # neighbours

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from anytime.core.errors import UserError
-from anytime.core.storage import DamagedFileError, digest, read_tensors, write_json, write_tensors, write_whole
+from anytime.core.storage import DamagedFileError, digest, read_tensors, write_atomic, write_json, write_tensors
 
 TENSORS = {
     "weight": torch.arange(6, dtype=torch.float32).view(2, 3),
@@ -28,12 +28,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_there_and_back(file: Path) -> None:
-    tensors, facts, found = read_tensors(file)
+    tensors, metadata, found = read_tensors(file)
     assert tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert tensors[name].dtype == tensor.dtype
         assert torch.equal(tensors[name], tensor)
-    assert facts == FACTS
+    assert metadata == FACTS
     assert found == digest(TENSORS) == write_tensors(file, TENSORS, FACTS)
 
 
@@ -99,12 +99,12 @@ def test_a_byte_flipped_anywhere_is_damaged(file: Path) -> None:
             flipped[place] ^= bit
             file.write_bytes(flipped)
             try:
-                tensors, facts, found = read_tensors(file)
+                tensors, metadata, found = read_tensors(file)
             except DamagedFileError as error:
                 assert str(error).startswith(str(file))
             else:
                 same += 1
-                assert (facts, found) == (FACTS, digest(TENSORS)), f"byte {place}"
+                assert (metadata, found) == (FACTS, digest(TENSORS)), f"byte {place}"
                 assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
     assert same < 60, "only the format number, its name and the like may change unnoticed"
 
@@ -141,8 +141,8 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
 
 def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "x.bin"
-    write_whole(path, b"old")
-    write_whole(path, b"new")
+    write_atomic(path, b"old")
+    write_atomic(path, b"new")
     assert path.read_bytes() == b"new"
     assert list(path.parent.iterdir()) == [path]
 
@@ -153,7 +153,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
 ) -> None:
     path = tmp_path / "x.bin"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
 
     def fail(*args: object) -> None:
         raise error
@@ -162,7 +162,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
         patch.setattr(os if where == "fsync" else Path, where, fail)
         expected = UserError if isinstance(error, OSError) else KeyboardInterrupt
         with pytest.raises(expected) as caught:
-            write_whole(path, b"new")
+            write_atomic(path, b"new")
     if expected is UserError:
         assert str(caught.value) == f"{path} cannot be written (No space left on device); make room or choose another --out"
     assert path.read_bytes() == b"old"

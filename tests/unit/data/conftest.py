@@ -63,7 +63,7 @@ def cifar(tmp_path: Path, random: np.random.Generator, batch: Callable[[np.ndarr
     return folder.parent
 
 
-def picture(size: tuple[int, int], mode: str = "RGB", value: int = 100, kind: str = "PNG") -> bytes:
+def image_file(size: tuple[int, int], mode: str = "RGB", value: int = 100, kind: str = "PNG") -> bytes:
     """A picture file of one value."""
     stream = io.BytesIO()
     Image.new(mode, size, value if mode in ("L", "I;16") else (value,) * len(mode)).save(stream, kind, lossless=True)
@@ -71,14 +71,14 @@ def picture(size: tuple[int, int], mode: str = "RGB", value: int = 100, kind: st
 
 
 @pytest.fixture
-def photographs(tmp_path: Path) -> Path:
+def image_dir(tmp_path: Path) -> Path:
     """Twenty pictures of several formats at two depths; picture i has value 10 i."""
     folder = tmp_path / "photographs"
     (folder / "deep" / "er").mkdir(parents=True)
     for number in range(20):
         kind, ending = (("PNG", "png"), ("BMP", "BMP"), ("TIFF", "tif"), ("WEBP", "webp"))[number % 4]
         place = folder if number < 10 else folder / "deep" / "er"
-        (place / f"{number:02}.{ending}").write_bytes(picture((40, 50), value=10 * number, kind=kind))
+        (place / f"{number:02}.{ending}").write_bytes(image_file((40, 50), value=10 * number, kind=kind))
     (folder / "notes.txt").write_text("no picture")
     (folder / "._00.png").write_text("what macOS leaves behind")
     return folder
@@ -91,7 +91,7 @@ def celeba(tmp_path: Path) -> Path:
     folder.mkdir()
     with zipfile.ZipFile(folder / "img_align_celeba.zip", "w") as archive:
         for number in range(1, 13):
-            archive.writestr(f"img_align_celeba/{number:06}.jpg", picture((178, 218), value=10 * number, kind="JPEG"))
+            archive.writestr(f"img_align_celeba/{number:06}.jpg", image_file((178, 218), value=10 * number, kind="JPEG"))
     parts = {number: "0" if number <= 8 else "1" if number <= 10 else "2" for number in range(1, 13)}
     parts[1], parts[12] = parts[12], parts[1]  # the parts need not be contiguous
     lines = "".join(f"{number:06}.jpg {part}\r\n" for number, part in parts.items())

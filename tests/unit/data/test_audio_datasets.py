@@ -14,8 +14,8 @@ from PIL import Image
 
 from anytime.core.errors import UserError
 from anytime.data import Dataset, load
-from anytime.data.audio_datasets import parts
-from anytime.data.recordings import ABSENT, CROP, Recordings
+from anytime.data.audio_datasets import split_speakers
+from anytime.data.recordings import CROP, PADDING, Recordings
 
 
 def write(path: Path, samples: int = 2 * CROP, rate: int = 16_000, pitch: float = 300.0) -> None:
@@ -86,7 +86,7 @@ def test_a_speaker_whom_vctk_lists_and_whose_folder_is_missing_is_said(tmp_path:
 
 
 @pytest.fixture
-def spoken(tmp_path: Path) -> Path:
+def audiomnist(tmp_path: Path) -> Path:
     """Twenty speakers, two digits each, shorter than a crop."""
     where = tmp_path / "AudioMNIST"
     for speaker in range(1, 21):
@@ -95,24 +95,24 @@ def spoken(tmp_path: Path) -> Path:
     return where
 
 
-def test_audiomnist_keeps_voices_apart_and_counts_what_is_padded(spoken: Path, cache: Path) -> None:
-    dataset = load("audiomnist", data=spoken, cache=cache)
+def test_audiomnist_keeps_speakers_apart_and_counts_padding(audiomnist: Path, cache: Path) -> None:
+    dataset = load("audiomnist", data=audiomnist, cache=cache)
     assert (len(dataset.train), len(dataset.validation), len(dataset.held_out)) == (32, 4, 4)
     assert "40 shorter ones padded and masked" in dataset.source
-    assert (dataset.validation[:, :, -1] == ABSENT).all()
-    heard = {name.split("_")[1] for name in names(dataset)}
-    voices = parts([f"{n:02d}" for n in range(1, 21)], spoken)
-    assert heard == set(voices[0])
-    assert not heard & {*voices[1], *voices[2]}
-    assert len(heard) == 16
+    assert (dataset.validation[:, :, -1] == PADDING).all()
+    train_speakers = {name.split("_")[1] for name in names(dataset)}
+    speaker_ids = split_speakers([f"{n:02d}" for n in range(1, 21)], audiomnist)
+    assert train_speakers == set(speaker_ids[0])
+    assert not train_speakers & {*speaker_ids[1], *speaker_ids[2]}
+    assert len(train_speakers) == 16
 
 
-def test_audiomnist_in_zip_files_is_the_same(spoken: Path, cache: Path, tmp_path: Path) -> None:
-    plain = load("audiomnist", data=spoken, cache=cache)
+def test_audiomnist_in_zip_files_is_the_same(audiomnist: Path, cache: Path, tmp_path: Path) -> None:
+    plain = load("audiomnist", data=audiomnist, cache=cache)
     halves = tmp_path / "zips"
     for half, speakers in (("a", range(1, 11)), ("b", range(11, 21))):
         for speaker in speakers:
-            shutil.copytree(spoken / f"data/{speaker:02d}", halves / f"audiomnist-{half}/{speaker:02d}")
+            shutil.copytree(audiomnist / f"data/{speaker:02d}", halves / f"audiomnist-{half}/{speaker:02d}")
         zipped(halves / f"audiomnist-{half}")
         shutil.rmtree(halves / f"audiomnist-{half}")
     (halves / "celeba64.zip").write_bytes(b"of no interest")
@@ -121,21 +121,23 @@ def test_audiomnist_in_zip_files_is_the_same(spoken: Path, cache: Path, tmp_path
     assert torch.equal(packed.validation, plain.validation)
 
 
-def test_the_kept_array_is_used_again_and_a_damaged_one_not(spoken: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load("audiomnist", data=spoken, cache=cache)
+def test_the_cached_array_is_reused_and_a_damaged_one_not(
+    audiomnist: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load("audiomnist", data=audiomnist, cache=cache)
     [array] = (cache / "decoded").glob("*.int16")
     array.write_bytes(array.read_bytes()[:-2])
-    assert torch.equal(load("audiomnist", data=spoken, cache=cache).validation, first.validation)
+    assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
     monkeypatch.setattr("anytime.data.audio_files.measure", None)  # reading a single file would now fail
-    assert torch.equal(load("audiomnist", data=spoken, cache=cache).validation, first.validation)
+    assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
 
 
-def test_digits_come_with_their_labels(spoken: Path, cache: Path) -> None:
-    dataset = load("audiomnist", data=spoken, cache=cache)
+def test_digits_come_with_their_labels(audiomnist: Path, cache: Path) -> None:
+    dataset = load("audiomnist", data=audiomnist, cache=cache)
     assert isinstance(dataset.train, Recordings) and dataset.labels is not None
     assert dataset.test is not None
-    parts = (dataset.train.tiles(), dataset.labels.train), (dataset.validation, dataset.labels.validation)
-    for x, labels in (*parts, (dataset.test, dataset.labels.test)):  # a 3 was written as 300 Hz and a 7 as 700 Hz
+    split_speakers = (dataset.train.tiles(), dataset.labels.train), (dataset.validation, dataset.labels.validation)
+    for x, labels in (*split_speakers, (dataset.test, dataset.labels.test)):  # a 3 was written as 300 Hz and a 7 as 700 Hz
         energy = torch.fft.rfft(x[:, 0, : CROP // 2].float()).abs().argmax(1) * 16_000 / (CROP // 2)
         assert (energy / 100).round().tolist() == labels.tolist()
     few = dataset.subset(10, 2)
@@ -143,7 +145,7 @@ def test_digits_come_with_their_labels(spoken: Path, cache: Path) -> None:
     assert [len(part) for part in (few.labels.train, few.labels.validation, few.labels.test)] == [10, 2, 2]
 
 
-def test_a_folder_of_sounds_without_speakers(tmp_path: Path, cache: Path) -> None:
+def test_a_folder_of_audio_without_speakers(tmp_path: Path, cache: Path) -> None:
     for i in range(12):
         write(tmp_path / f"sounds/{i:02d}.wav", CROP, rate=(8000, 44_100)[i % 2])
     dataset = load("folder", data=tmp_path / "sounds", cache=cache)
@@ -153,22 +155,22 @@ def test_a_folder_of_sounds_without_speakers(tmp_path: Path, cache: Path) -> Non
         load("folder", data=tmp_path / "sounds", size=32, cache=cache)
 
 
-def test_pictures_and_sounds_are_told_apart_by_content(tmp_path: Path, cache: Path) -> None:
+def test_images_and_audio_are_separated_by_content(tmp_path: Path, cache: Path) -> None:
     where = tmp_path / "mixed"
     where.mkdir()
     for i in range(12):
         Image.effect_noise((40, 40), 50).save(where / f"{i:02d}.png")
-    assert not load("folder", data=where, cache=cache).is_sound
+    assert not load("folder", data=where, cache=cache).is_audio
     write(tmp_path / "x.wav")
     shutil.copy(tmp_path / "x.wav", where / "hidden.png")  # a sound under the name of a picture
     with pytest.raises(UserError, match="holds pictures and sounds"):
         load("folder", data=where, cache=cache)
     for path in where.glob("[01]*.png"):
         shutil.copy(tmp_path / "x.wav", path)
-    assert load("folder", data=where, cache=cache).is_sound
+    assert load("folder", data=where, cache=cache).is_audio
 
 
-def test_bad_sounds_are_named(tmp_path: Path, cache: Path) -> None:
+def test_corrupt_audio_is_named(tmp_path: Path, cache: Path) -> None:
     where = tmp_path / "sounds"
     for i in range(12):
         write(where / f"{i:02d}.wav")
@@ -185,7 +187,7 @@ def test_a_folder_that_is_not_the_set(name: str, words: str, tmp_path: Path, cac
         load(name, data=tmp_path / "other", cache=cache)
 
 
-def test_one_voice_is_not_enough(tmp_path: Path, cache: Path) -> None:
+def test_one_speaker_is_not_enough(tmp_path: Path, cache: Path) -> None:
     write(tmp_path / "vctk/p225/p225_001.wav")
     with pytest.raises(UserError, match="one speaker only, p225"):
         load("vctk", data=tmp_path / "vctk", cache=cache)

@@ -10,22 +10,22 @@ import pytest
 import soundfile
 
 from anytime.core.errors import UserError
-from anytime.data.audio_io import LEVEL, PEAK, RATE, SCALE, level_of, measure, read_blocks
+from anytime.data.audio_io import INT16_MAX, MAX_PEAK, SAMPLE_RATE, TARGET_RMS, file_loudness, measure_loudness, read_blocks
 
 
 def tone(rate: int, seconds: float = 0.5, frequency: float = 440.0) -> np.ndarray:
     return 0.3 * np.sin(2 * np.pi * frequency * np.arange(round(rate * seconds)) / rate)
 
 
-def read_wave(path: Path) -> tuple[np.ndarray, float]:
+def read_audio(path: Path) -> tuple[np.ndarray, float]:
     """A whole file at the common loudness, and the gain that brought it there."""
-    gain = level_of(path).gain
+    gain = file_loudness(path).gain
     return np.concatenate(list(read_blocks(path, gain))), gain
 
 
 def loudest(samples: np.ndarray) -> float:
     """The frequency with the most energy."""
-    return float(np.abs(np.fft.rfft(samples)).argmax() * RATE / len(samples))
+    return float(np.abs(np.fft.rfft(samples)).argmax() * SAMPLE_RATE / len(samples))
 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 44_100, 48_000])
@@ -33,57 +33,57 @@ def loudest(samples: np.ndarray) -> float:
 def test_every_rate_becomes_16_khz(rate: int, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{ending}"
     soundfile.write(path, tone(rate), rate)
-    samples, gain = read_wave(path)
+    samples, gain = read_audio(path)
     assert samples.dtype == np.int16
-    assert abs(len(samples) - RATE / 2) <= 2
+    assert abs(len(samples) - SAMPLE_RATE / 2) <= 2
     assert abs(loudest(samples) - 440) < 4
-    assert gain == pytest.approx(LEVEL / (0.3 / np.sqrt(2)), rel=0.01)
+    assert gain == pytest.approx(TARGET_RMS / (0.3 / np.sqrt(2)), rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT"])
 @pytest.mark.parametrize("channels", [1, 2, 6])
 def test_every_depth_and_number_of_channels_comes_to_one_loudness(kind: str, channels: int, tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
-    soundfile.write(path, np.stack([tone(RATE)] * channels, 1), RATE, subtype=kind)
-    samples, _ = read_wave(path)
-    assert samples.shape == (RATE // 2,)
-    assert np.sqrt(np.square(samples / SCALE).mean()) == pytest.approx(LEVEL, rel=0.02)
+    soundfile.write(path, np.stack([tone(SAMPLE_RATE)] * channels, 1), SAMPLE_RATE, subtype=kind)
+    samples, _ = read_audio(path)
+    assert samples.shape == (SAMPLE_RATE // 2,)
+    assert np.sqrt(np.square(samples / INT16_MAX).mean()) == pytest.approx(TARGET_RMS, rel=0.02)
 
 
 def test_stereo_is_the_mean_of_its_channels(tmp_path: Path) -> None:
-    low, high = tone(RATE, frequency=200), tone(RATE, frequency=2000)
-    soundfile.write(tmp_path / "x.wav", np.stack([low, high], 1), RATE, subtype="FLOAT")
-    samples, gain = read_wave(tmp_path / "x.wav")
-    assert np.abs(samples / SCALE - gain * (low + high) / 2).max() < 1e-4
+    low, high = tone(SAMPLE_RATE, frequency=200), tone(SAMPLE_RATE, frequency=2000)
+    soundfile.write(tmp_path / "x.wav", np.stack([low, high], 1), SAMPLE_RATE, subtype="FLOAT")
+    samples, gain = read_audio(tmp_path / "x.wav")
+    assert np.abs(samples / INT16_MAX - gain * (low + high) / 2).max() < 1e-4
 
 
 def test_a_click_is_scaled_by_its_peak_and_silence_not_at_all(tmp_path: Path) -> None:
-    click = np.zeros(RATE)
+    click = np.zeros(SAMPLE_RATE)
     click[100] = 0.5
-    soundfile.write(tmp_path / "click.wav", click, RATE, subtype="FLOAT")
-    soundfile.write(tmp_path / "silence.wav", np.zeros(RATE), RATE)
-    samples, gain = read_wave(tmp_path / "click.wav")
-    assert gain == pytest.approx(2 * PEAK)
-    assert samples.max() == round(PEAK * SCALE)
-    samples, gain = read_wave(tmp_path / "silence.wav")
+    soundfile.write(tmp_path / "click.wav", click, SAMPLE_RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "silence.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
+    samples, gain = read_audio(tmp_path / "click.wav")
+    assert gain == pytest.approx(2 * MAX_PEAK)
+    assert samples.max() == round(MAX_PEAK * INT16_MAX)
+    samples, gain = read_audio(tmp_path / "silence.wav")
     assert gain == 1
     assert not samples.any()
 
 
 def test_clipping_is_noticed(tmp_path: Path) -> None:
     for name, loud in (("clean", 3.0), ("clipped", 6.0)):
-        soundfile.write(tmp_path / f"{name}.wav", np.clip(loud * tone(RATE), -1, 1), RATE)
+        soundfile.write(tmp_path / f"{name}.wav", np.clip(loud * tone(SAMPLE_RATE), -1, 1), SAMPLE_RATE)
     for name in ("clean", "clipped"):
         with (tmp_path / f"{name}.wav").open("rb") as stream:
-            assert measure(stream, name).clipped == (name == "clipped")
+            assert measure_loudness(stream, name).clipped == (name == "clipped")
 
 
-def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.wav").write_text("not a sound at all, but long enough to look at")
     (tmp_path / "empty.wav").write_bytes(b"")
-    soundfile.write(tmp_path / "none.wav", np.zeros(0), RATE)
-    soundfile.write(tmp_path / "nan.wav", np.array([0.1, np.nan, 0.1]), RATE, subtype="FLOAT")
-    soundfile.write(tmp_path / "cut.flac", tone(RATE), RATE)
+    soundfile.write(tmp_path / "none.wav", np.zeros(0), SAMPLE_RATE)
+    soundfile.write(tmp_path / "nan.wav", np.array([0.1, np.nan, 0.1]), SAMPLE_RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "cut.flac", tone(SAMPLE_RATE), SAMPLE_RATE)
     (tmp_path / "cut.flac").write_bytes((tmp_path / "cut.flac").read_bytes()[:30])
     for name, words in {
         "text.wav": "is not a readable sound",
@@ -94,7 +94,7 @@ def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
         "absent.wav": "cannot be read",
     }.items():
         with pytest.raises(UserError, match=words) as error:
-            read_wave(tmp_path / name)
+            read_audio(tmp_path / name)
         assert name in str(error.value)
 
 
@@ -109,7 +109,7 @@ def test_a_file_of_hours_is_streamed(tmp_path: Path) -> None:
             file.write(minute)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with path.open("rb") as stream:
-        level = measure(stream, "hours")
+        level = measure_loudness(stream, "hours")
         count = sum(len(block) for block in blocks(stream, "hours", level.gain))
-    assert abs(count - 3 * 3600 * RATE) < RATE
+    assert abs(count - 3 * 3600 * SAMPLE_RATE) < SAMPLE_RATE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes

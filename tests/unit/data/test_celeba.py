@@ -57,7 +57,7 @@ def test_a_spoilt_list_is_refused(celeba: Path, cache: Path, text: str) -> None:
         load("celeba", data=celeba, cache=cache)
 
 
-def test_a_list_of_other_pictures_is_refused(celeba: Path, cache: Path) -> None:
+def test_a_list_of_other_images_is_refused(celeba: Path, cache: Path) -> None:
     (celeba / "list_eval_partition.txt").write_text("000001.jpg 0\n")
     with pytest.raises(UserError, match=r"lacks 11 pictures, first img_align_celeba/000002\.jpg"):
         load("celeba", data=celeba, cache=cache)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anytime.data import Dataset, synthetic
-from anytime.data.dataset import drawn_validation, split_validation
+from anytime.data import Dataset, synthetic_images
+from anytime.data.dataset import split_validation, with_random_validation
 
 
 def numbered(count: int) -> torch.Tensor:
@@ -18,10 +18,12 @@ def numbers(x: torch.Tensor) -> torch.Tensor:
     return (x.reshape(-1, 3).long() * torch.tensor([1, 256, 65536])).sum(1)
 
 
-@pytest.mark.parametrize(("count", "drawn"), [(60_000, 5_000), (50_000, 5_000), (49_999, 4_999), (8_000, 800), (12, 1), (3, 1)])
-def test_validation_is_5000_or_a_tenth_and_disjoint(count: int, drawn: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "random_validation"), [(60_000, 5_000), (50_000, 5_000), (49_999, 4_999), (8_000, 800), (12, 1), (3, 1)]
+)
+def test_validation_is_5000_or_a_tenth_and_disjoint(count: int, random_validation: int) -> None:
     train, validation = (numbers(part) for part in split_validation(numbered(count)))
-    assert len(validation) == drawn
+    assert len(validation) == random_validation
     assert torch.equal(torch.cat([train, validation]).sort().values, torch.arange(count))
     assert torch.equal(train, train.sort().values)  # the order of the set is kept
     assert torch.equal(validation, validation.sort().values)
@@ -36,32 +38,32 @@ def test_validation_depends_on_the_seed_alone() -> None:
 
 def test_held_out_is_the_test_part_or_else_validation() -> None:
     x = numbered(100)
-    assert drawn_validation("a", x, x[:7], "here").held_out is not None
-    assert len(drawn_validation("a", x, x[:7], "here").held_out) == 7
-    assert len(drawn_validation("a", x, None, "here").held_out) == 10
+    assert with_random_validation("a", x, x[:7], "here").held_out is not None
+    assert len(with_random_validation("a", x, x[:7], "here").held_out) == 7
+    assert len(with_random_validation("a", x, None, "here").held_out) == 10
 
 
 def test_the_published_training_set() -> None:
     x = numbered(100)
-    whole = drawn_validation("a", x, x[:7], "here").published_train
+    whole = with_random_validation("a", x, x[:7], "here").published_train
     assert torch.equal(numbers(whole).sort().values, torch.arange(100))
-    assert len(drawn_validation("a", x, None, "here").published_train) == 90, "held-out pictures are no part of it"
+    assert len(with_random_validation("a", x, None, "here").published_train) == 90, "held-out pictures are no part of it"
     assert len(Dataset("a", x[:80], x[80:], x[:7], "a published split").published_train) == 80
 
 
 def test_subset_takes_the_first_and_says_so() -> None:
-    dataset = drawn_validation("a", numbered(100), numbered(50), "here")
+    dataset = with_random_validation("a", numbered(100), numbered(50), "here")
     small = dataset.subset(20, 5)
     assert (len(small.train), len(small.validation), len(small.held_out)) == (20, 5, 5)
     assert torch.equal(small.train, dataset.train[:20])
     assert small.source.startswith(dataset.source)
     assert "first 20" in small.source
-    assert drawn_validation("a", numbered(100), None, "here").subset(20, 5).test is None
+    assert with_random_validation("a", numbered(100), None, "here").subset(20, 5).test is None
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 16, 24)])
 def test_synthetic_is_a_pure_function_of_the_seed(shape: tuple[int, int, int]) -> None:
-    first, again, other = (synthetic("mnist", shape, 64, seed) for seed in (0, 0, 1))
+    first, again, other = (synthetic_images("mnist", shape, 64, seed) for seed in (0, 0, 1))
     assert first.shape == shape
     assert first.synthetic
     assert "synthetic" in first.source
@@ -69,8 +71,8 @@ def test_synthetic_is_a_pure_function_of_the_seed(shape: tuple[int, int, int]) -
     assert not torch.equal(first.train, other.train)
 
 
-def test_synthetic_pictures_differ_from_each_other_and_have_structure() -> None:
-    dataset: Dataset = synthetic("mnist", (1, 28, 28), 64)
+def test_synthetic_images_differ_from_each_other_and_have_structure() -> None:
+    dataset: Dataset = synthetic_images("mnist", (1, 28, 28), 64)
     everything = torch.cat([dataset.train, dataset.validation, dataset.held_out])
     assert len(everything.unique(dim=0)) == 64 + 8 + 8
     x = everything.float()

@@ -8,11 +8,11 @@ import pytest
 
 from anytime.core.errors import UserError
 from anytime.data import load
-from anytime.data.digits import FILE, FOLDER, embedded
+from anytime.data.digits import FILE, FOLDER, load_embedded
 
 
 def test_balanced_and_split_as_promised() -> None:
-    digits = embedded()
+    digits = load_embedded()
     assert np.bincount(digits.train_labels).tolist() == [800] * 10
     assert np.bincount(digits.test_labels).tolist() == [200] * 10
     assert digits.train.shape == (8000, 28, 28)
@@ -24,7 +24,7 @@ def test_balanced_and_split_as_promised() -> None:
 
 
 def test_they_are_distinct_digits_in_mixed_order() -> None:
-    digits = embedded()
+    digits = load_embedded()
     assert len(np.unique(np.concatenate([digits.train, digits.test]).reshape(10_000, -1), axis=0)) == 10_000
     assert len(np.unique(digits.train_labels[:100])) == 10
     assert 25 < digits.train.mean() < 40  # MNIST's mean is 33: strokes on black
@@ -36,10 +36,10 @@ def test_the_file_is_small() -> None:
 
 def test_an_altered_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"digits\.xz cannot be read"):
-        embedded(tmp_path)
+        load_embedded(tmp_path)
     shutil.copy(FOLDER / FILE, tmp_path)
     content = bytearray((tmp_path / FILE).read_bytes())
     content[1000] ^= 1
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(UserError, match=r"digits\.xz is damaged or altered"):
-        embedded(tmp_path)
+        load_embedded(tmp_path)

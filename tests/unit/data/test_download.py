@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from anytime.core.errors import UserError
-from anytime.data import CATALOG, get, load
-from anytime.data.download import cache_folder
+from anytime.data import DATASETS, get, load
+from anytime.data.download import cache_dir
 
 NAME = "train-images-idx3-ubyte.gz"
 
@@ -35,8 +35,8 @@ def server(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHT
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/"
-    files = [replace(file, url=url + file.name, hash=md5(mnist / file.name)) for file in CATALOG["mnist"].files]
-    monkeypatch.setitem(CATALOG, "mnist", replace(CATALOG["mnist"], files=tuple(files)))
+    files = [replace(file, url=url + file.name, hash=md5(mnist / file.name)) for file in DATASETS["mnist"].files]
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], files=tuple(files)))
     yield server
     server.shutdown()
     thread.join()
@@ -53,7 +53,7 @@ def test_get_then_load(server: ThreadingHTTPServer, cache: Path, mnist: Path) ->
     (mnist / NAME).unlink()
     get("mnist", cache)  # nothing is missing, so nothing is asked for
     assert sorted(path.name for path in (cache / "mnist").iterdir()) == sorted(
-        [*(f.name for f in CATALOG["mnist"].files), "verified.json"]
+        [*(f.name for f in DATASETS["mnist"].files), "verified.json"]
     )
 
 
@@ -104,8 +104,8 @@ def test_a_missing_page_and_no_network(
     (mnist / NAME).unlink()
     with pytest.raises(UserError, match=r"cannot be downloaded \(status 404\).*--data DIR"):
         get("mnist", cache)
-    nobody = [replace(file, url="http://127.0.0.1:9/x") for file in CATALOG["mnist"].files]
-    monkeypatch.setitem(CATALOG, "mnist", replace(CATALOG["mnist"], files=tuple(nobody)))
+    nobody = [replace(file, url="http://127.0.0.1:9/x") for file in DATASETS["mnist"].files]
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], files=tuple(nobody)))
     with pytest.raises(UserError, match=r"http://127\.0\.0\.1:9/x cannot be downloaded \(no connection\).*--data DIR"):
         get("mnist", cache)
 
@@ -126,7 +126,7 @@ def test_sets_without_files(cache: Path) -> None:
 
 def test_the_environment_chooses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert cache_dir() == tmp_path
     monkeypatch.delenv("ANYTIME_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert "anytime" in str(cache_folder())
+    assert "anytime" in str(cache_dir())

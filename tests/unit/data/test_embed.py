@@ -15,9 +15,9 @@ def test_a_balanced_choice_in_the_order_of_the_set(mnist: Path) -> None:
     digits = build(mnist, each=(4, 2))
     assert np.bincount(digits.train_labels).tolist() == [4] * 10
     assert np.bincount(digits.test_labels).tolist() == [2] * 10
-    places = choose(np.arange(100, dtype=np.uint8) % 10, 4)
-    assert (np.diff(places) > 0).all()
-    assert np.array_equal(digits.train, read_idx(mnist / "train-images-idx3-ubyte.gz", 3)[places])
+    indices = choose(np.arange(100, dtype=np.uint8) % 10, 4)
+    assert (np.diff(indices) > 0).all()
+    assert np.array_equal(digits.train, read_idx(mnist / "train-images-idx3-ubyte.gz", 3)[indices])
 
 
 def test_packing_is_lossless_and_reproducible(mnist: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_png_comes_back_as_it_was(channel: int, random: np.random.Generator, t
     assert [path.name for path in path.parent.iterdir()] == ["a.png"]
 
 
-def test_a_grid_holds_every_picture_in_its_place(random: np.random.Generator) -> None:
+def test_a_grid_holds_every_image_in_its_place(random: np.random.Generator) -> None:
     x = torch.from_numpy(random.integers(0, 255, (5, 3, 4, 6), dtype=np.uint8))
     sheet = grid(to_float(x), columns=3, gap=1)
     assert sheet.shape == (2 * 5 + 1, 3 * 7 + 1, 3)
@@ -41,7 +41,7 @@ def test_a_grid_is_square_clamped_and_enlarged_by_a_whole_factor() -> None:
     assert grid(x[:3], gap=0).shape == (2, 2, 1)
 
 
-def test_rows_carry_labels_and_visible_pictures() -> None:
+def test_rows_carry_labels_and_visible_images() -> None:
     x = torch.zeros(5, 1, 28, 28)
     sheet = labelled_rows([("4 of 16 codes", x), ("16 of 16 codes", x[:3])])
     assert sheet.dtype == np.uint8
@@ -86,7 +86,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_reading_a_picture(tmp_path: Path) -> None:
+def test_reading_an_image(tmp_path: Path) -> None:
     write_png(tmp_path / "a.png", np.full((30, 40, 3), 90, np.uint8))
     assert read_image(tmp_path / "a.png", 1, 28).shape == (1, 28, 28)
     x = read_image(tmp_path / "a.png", 3, 64)

@@ -17,7 +17,7 @@ def saved(image: Image.Image, kind: str = "PNG", **options: object) -> io.BytesI
     return stream
 
 
-def test_a_picture_of_the_size_keeps_its_pixels(random: np.random.Generator) -> None:
+def test_an_image_of_the_size_keeps_its_pixels(random: np.random.Generator) -> None:
     pixels = random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
     found, side = decode(saved(Image.fromarray(pixels)), "a", 16, 3)
     assert np.array_equal(found, pixels.transpose(2, 0, 1))
@@ -52,7 +52,7 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
     assert (decode(saved(image), "a", 8, 1)[0] == 0x80).all()
 
 
-def test_of_a_moving_picture_the_first_frame_is_taken() -> None:
+def test_the_first_frame_of_an_animation_is_used() -> None:
     frames = [Image.new("L", (8, 8), value) for value in (40, 200)]
     stream = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert (decode(stream, "a", 8, 1)[0] == 40).all()
@@ -76,7 +76,7 @@ def test_grey_is_known_by_the_mode(mode: str, grey: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP"])
-def test_broken_pictures_are_refused_by_name(kind: str, random: np.random.Generator) -> None:
+def test_broken_images_are_refused_by_name(kind: str, random: np.random.Generator) -> None:
     whole = saved(Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)), kind).getvalue()
     for content in (b"", b"no picture", whole[: len(whole) // 2], whole[:20]):
         with pytest.raises(UserError, match=r"^a\.png is not a readable picture \(.+\): remove or replace it$"):

@@ -9,18 +9,18 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.data import load
-from anytime.data.digits import embedded
+from anytime.data.digits import load_embedded
 from anytime.data.labels import load_labels
 from anytime.data.mnist import to_idx
 
 
-def test_labels_stand_beside_their_pictures() -> None:
+def test_labels_stand_beside_their_images() -> None:
     """The split is that of the pictures: every picture has the label that it has in the file."""
-    dataset, labels, whole = load("digits"), load_labels("digits"), embedded()
+    dataset, labels, whole = load("digits"), load_labels("digits"), load_embedded()
     labels.check(dataset)
-    known = {picture.tobytes(): int(label) for picture, label in zip(whole.train, whole.train_labels, strict=True)}
+    known = {image.tobytes(): int(label) for image, label in zip(whole.train, whole.train_labels, strict=True)}
     for x, own in ((dataset.train, labels.train), (dataset.validation, labels.validation)):
-        assert [known[picture.numpy().tobytes()] for picture in x[::7, 0]] == own[::7].tolist()
+        assert [known[image.numpy().tobytes()] for image in x[::7, 0]] == own[::7].tolist()
     assert labels.test.tolist() == whole.test_labels.tolist()
     assert torch.bincount(labels.test).tolist() == [200] * 10
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.core.errors import UserError
-from anytime.data.loader import MOVES, VERSIONS, Loader, batch_indices, to_float, to_uint8, version
+from anytime.data.loader import NUM_AUGMENTATIONS, SHIFTS, Loader, augment_images, batch_indices, to_float, to_uint8
 
 
 @given(count=st.integers(1, 60), batch=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2**40))
@@ -27,7 +27,7 @@ def test_order_changes_with_epoch_and_seed_only() -> None:
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64, torch.float32])
 def test_rank_slices_concatenate_to_the_global_batch(dtype: torch.dtype) -> None:
     examples = torch.arange(50).to(dtype).reshape(50, 1).expand(50, 3)
-    loaders = [Loader(examples, 12, seed=5, rank=rank, ranks=3) for rank in range(3)]
+    loaders = [Loader(examples, 12, seed=5, rank=rank, world_size=3) for rank in range(3)]
     for step in (0, 1, 9, 2, 0):  # forth and back across epochs
         whole = torch.cat([loader.batch_at(step) for loader in loaders])
         assert whole.dtype == dtype
@@ -41,10 +41,10 @@ def test_a_set_smaller_than_a_batch_is_one_batch() -> None:
     assert loader.batch_at(3).sort().values.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("count", "batch", "ranks"), [(50, 10, 3), (5, 128, 2), (50, 0, 1), (0, 10, 1)])
-def test_batches_that_cannot_be_shared_are_refused(count: int, batch: int, ranks: int) -> None:
+@pytest.mark.parametrize(("count", "batch", "world_size"), [(50, 10, 3), (5, 128, 2), (50, 0, 1), (0, 10, 1)])
+def test_batches_that_cannot_be_shared_are_refused(count: int, batch: int, world_size: int) -> None:
     with pytest.raises(UserError, match="batch"):
-        Loader(torch.arange(count), batch, seed=0, ranks=ranks)
+        Loader(torch.arange(count), batch, seed=0, world_size=world_size)
 
 
 def test_bytes_survive_the_way_to_float_and_back() -> None:
@@ -55,14 +55,14 @@ def test_bytes_survive_the_way_to_float_and_back() -> None:
     assert to_uint8(torch.tensor([-1.0, 0.499 / 255, 0.501 / 255, 2.0])).tolist() == [0, 0, 1, 255]
 
 
-def test_versions_of_pictures_differ_by_a_pixel_or_a_mirror() -> None:
+def test_augmented_images_differ_by_a_shift_or_a_flip() -> None:
     x = torch.randint(256, (3, 2, 6, 5), dtype=torch.uint8)
-    every = [version(x, number) for number in range(VERSIONS)]
+    every = [augment_images(x, number) for number in range(NUM_AUGMENTATIONS)]
     assert torch.equal(every[0], x) and torch.equal(every[1], x.flip(-1))
-    assert len({tuple(y.flatten().tolist()) for y in every}) == VERSIONS
+    assert len({tuple(y.flatten().tolist()) for y in every}) == NUM_AUGMENTATIONS
     assert torch.equal(every[2][..., 1:], x[..., :-1]), "to the right"
     assert torch.equal(every[2][..., 0], x[..., 0]), "the edge fills the gap"
     assert torch.equal(every[9], every[8].flip(-1))
-    for number in range(0, VERSIONS, 2):
-        down, right = MOVES[number // 2]
+    for number in range(0, NUM_AUGMENTATIONS, 2):
+        down, right = SHIFTS[number // 2]
         assert torch.equal(every[number][..., 1 + down : 5 + down, 1 + right : 4 + right], x[..., 1:5, 1:4])

@@ -53,7 +53,7 @@ def test_spoilt_files_are_refused_by_name(mnist: Path, spoil: object) -> None:
         load("mnist", data=mnist)
 
 
-def test_pictures_of_another_shape_are_refused(mnist: Path) -> None:
+def test_images_of_another_shape_are_refused(mnist: Path) -> None:
     for path in mnist.glob("*-images*"):
         path.write_bytes(gzip.compress(to_idx(np.zeros((20, 8, 9), np.uint8))))
     with pytest.raises(UserError, match="1 x 8 x 9, not 1 x 28 x 28"):

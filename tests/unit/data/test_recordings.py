@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import torch
 
-from anytime.data.loader import Loader, mask_of, to_float, views
-from anytime.data.recordings import ABSENT, LONGEST, Recordings, present, stretches
+from anytime.data.loader import Loader, augment_recordings, to_float, valid_mask
+from anytime.data.recordings import MAX_LENGTH, PADDING, Recordings, is_valid_sample, segment_recordings
 
 LENGTHS = [5, 8, 30, 17]
 
 
 def recordings() -> Recordings:
     """Every sample holds its own place, so that a crop tells where it was cut."""
-    return stretches(torch.arange(sum(LENGTHS), dtype=torch.int16), LENGTHS, list("abcd"), crop=8)
+    return segment_recordings(torch.arange(sum(LENGTHS), dtype=torch.int16), LENGTHS, list("abcd"), crop=8)
 
 
 def test_tiles_follow_each_other_and_short_ones_are_padded() -> None:
     tiles = recordings().tiles()[:, 0]
     assert tiles[:, 0].tolist() == [0, 5, 13, 21, 29, 43, 51]  # 1 + 1 + 3 + 2 crops
-    assert tiles[0].tolist() == [0, 1, 2, 3, 4, ABSENT, ABSENT, ABSENT]
-    assert (tiles[1:] != ABSENT).all()
-    assert recordings().short == 1
+    assert tiles[0].tolist() == [0, 1, 2, 3, 4, PADDING, PADDING, PADDING]
+    assert (tiles[1:] != PADDING).all()
+    assert recordings().num_short == 1
 
 
 def test_crops_stay_inside_their_recording_and_reach_both_ends() -> None:
-    whole, place = recordings(), torch.linspace(1e-6, 1 - 1e-6, 200)
+    whole, position = recordings(), torch.linspace(1e-6, 1 - 1e-6, 200)
     for row, (start, length) in enumerate(zip([0, 5, 13, 43], LENGTHS, strict=True)):
-        crops = whole.crops(torch.full((200,), row), place)[:, 0]
+        crops = whole.crops(torch.full((200,), row), position)[:, 0]
         starts = crops[:, 0]
         assert starts.min() == start
         assert starts.max() == start + max(0, length - 8)
-        assert (crops[:, -1] == (ABSENT if length < 8 else starts + 7)).all()
+        assert (crops[:, -1] == (PADDING if length < 8 else starts + 7)).all()
 
 
 def test_every_epoch_takes_its_own_crops_and_any_step_can_be_named() -> None:
@@ -46,23 +46,23 @@ def test_every_epoch_takes_its_own_crops_and_any_step_can_be_named() -> None:
 
 def test_two_processes_share_the_batch_of_one() -> None:
     whole = Loader(recordings(), batch=4, seed=0)
-    halves = [Loader(recordings(), batch=4, seed=0, rank=rank, ranks=2) for rank in range(2)]
+    halves = [Loader(recordings(), batch=4, seed=0, rank=rank, world_size=2) for rank in range(2)]
     for step in range(5):
         assert torch.equal(torch.cat([half.batch_at(step) for half in halves]), whole.batch_at(step))
 
 
 def test_padding_is_silence_to_the_network_and_nothing_to_the_mask() -> None:
-    x = torch.tensor([[0, 32767, -32767, ABSENT]], dtype=torch.int16)
+    x = torch.tensor([[0, 32767, -32767, PADDING]], dtype=torch.int16)
     assert to_float(x).tolist() == [[0, 1, -1, 0]]
-    assert present(x).tolist() == [[1, 1, 1, 0]]
-    assert mask_of(torch.zeros(2, 2, dtype=torch.uint8)) is None
+    assert is_valid_sample(x).tolist() == [[1, 1, 1, 0]]
+    assert valid_mask(torch.zeros(2, 2, dtype=torch.uint8)) is None
 
 
 def test_an_hour_counts_as_many_recordings() -> None:
     hour = 3600 * 16_000
-    whole = stretches(torch.zeros(1, dtype=torch.int16).expand(hour), [hour], ["hour"])
+    whole = segment_recordings(torch.zeros(1, dtype=torch.int16).expand(hour), [hour], ["hour"])
     assert len(whole) == 180
-    assert int(whole.lengths.max()) <= LONGEST
+    assert int(whole.lengths.max()) <= MAX_LENGTH
     assert int(whole.lengths.sum()) == hour
     assert whole.starts[1:].tolist() == (whole.starts + whole.lengths)[:-1].tolist()
 
@@ -70,51 +70,55 @@ def test_an_hour_counts_as_many_recordings() -> None:
 def tone(length: int = 4000, crop: int = 1000) -> Recordings:
     """One recording, a fortieth of a turn a sample."""
     wave = 10_000 * torch.sin(2 * torch.pi * torch.arange(length) / 40)
-    return stretches(wave.round().to(torch.int16), [length], ["a"], crop=crop)
+    return segment_recordings(wave.round().to(torch.int16), [length], ["a"], crop=crop)
 
 
-def turns(x: torch.Tensor) -> float:
+def cycles(x: torch.Tensor) -> float:
     """Turns in a thousand samples."""
     return float(torch.fft.rfft(x.float()).abs().argmax())
 
 
 def test_another_speed_is_another_pitch_and_length() -> None:
     whole, row = tone(), torch.tensor([0])
-    assert turns(whole.crops(row, torch.tensor([0.3]))[0, 0]) == 25
+    assert cycles(whole.crops(row, torch.tensor([0.3]))[0, 0]) == 25
     for speed, pitch in ((0.8, 20), (1.2, 30)):
-        assert turns(whole.crops(row, torch.tensor([0.3]), torch.tensor([speed]))[0, 0]) == pitch
+        assert cycles(whole.crops(row, torch.tensor([0.3]), torch.tensor([speed]))[0, 0]) == pitch
     same = whole.crops(row, torch.tensor([0.3]), torch.tensor([1.0]))
     assert torch.equal(same, whole.crops(row, torch.tensor([0.3])))
-    short = tone(600)
+    num_short = tone(600)
     for speed, present_samples in ((0.8, 750), (1.0, 600), (1.5, 400)):
-        found = int((short.crops(row, torch.tensor([0.5]), torch.tensor([speed])) != ABSENT).sum())
+        found = int((num_short.crops(row, torch.tensor([0.5]), torch.tensor([speed])) != PADDING).sum())
         assert abs(found - present_samples) <= 1, "a speed is no round number"
     exact = 10_000 * torch.sin(2 * torch.pi * 1.1 * torch.arange(400) / 40)
-    assert (short.crops(row, torch.tensor([0.5]), torch.tensor([1.1]))[0, 0, :400] - exact).abs().max() < 60
+    assert (num_short.crops(row, torch.tensor([0.5]), torch.tensor([1.1]))[0, 0, :400] - exact).abs().max() < 60
 
 
-def test_tiles_at_other_places_and_speeds() -> None:
+def test_tiles_at_other_positions_and_speeds() -> None:
     whole = tone(2500)
     assert len(whole.tiles()) == 2
     assert len(whole.tiles(speed=torch.tensor([0.8]))) == 3
     assert len(whole.tiles(speed=torch.tensor([1.3]))) == 1
-    moved = whole.tiles(place=torch.tensor([0.5]))
+    moved = whole.tiles(position=torch.tensor([0.5]))
     assert torch.equal(moved[0, 0, :-250], whole.tiles()[0, 0, 250:])
     assert whole.tile_rows().tolist() == [0, 0]
     assert recordings().tile_rows().tolist() == [0, 1, 2, 2, 2, 3, 3]
     assert recordings().first_crops()[:, 0, 0].tolist() == [0, 5, 13, 43]
 
 
-def test_views_differ_but_for_the_first() -> None:
+def test_augmented_recordings_differ_but_for_the_first() -> None:
     whole = tone(2500)
-    assert torch.equal(views(whole, 3, 0, 0.2), whole.tiles())
-    first, second, again = views(whole, 3, 1, 0.2), views(whole, 3, 2, 0.2), views(whole, 3, 1, 0.2)
+    assert torch.equal(augment_recordings(whole, 3, 0, 0.2), whole.tiles())
+    first, second, again = (
+        augment_recordings(whole, 3, 1, 0.2),
+        augment_recordings(whole, 3, 2, 0.2),
+        augment_recordings(whole, 3, 1, 0.2),
+    )
     assert torch.equal(first, again)
     assert first.shape != second.shape or not torch.equal(first, second)
 
 
-def test_a_loader_plays_at_speeds_between_the_bounds() -> None:
-    whole = stretches(tone().samples.repeat(50), [4000] * 50, [str(i) for i in range(50)], crop=1000)
-    pitches = [turns(x[0]) for x in Loader(whole, 50, 0, speed=0.2).batch_at(0)]
+def test_speed_perturbation_stays_within_its_bounds() -> None:
+    whole = segment_recordings(tone().samples.repeat(50), [4000] * 50, [str(i) for i in range(50)], crop=1000)
+    pitches = [cycles(x[0]) for x in Loader(whole, 50, 0, speed=0.2).batch_at(0)]
     assert 25 / 1.2 - 1 <= min(pitches) < 23 and 27 < max(pitches) <= 25 * 1.2 + 1
-    assert {turns(x[0]) for x in Loader(whole, 50, 0).batch_at(0)} == {25}
+    assert {cycles(x[0]) for x in Loader(whole, 50, 0).batch_at(0)} == {25}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from anytime.core.errors import UserError
-from anytime.data import CATALOG, load
+from anytime.data import DATASETS, load
 from anytime.data.registry import READERS, find, state
 
 
 def test_every_entry_is_complete() -> None:
-    assert set(CATALOG) == {"digits", "mnist", "fashion-mnist", "cifar10", "celeba", "vctk", "audiomnist", "folder"}
-    for name, entry in CATALOG.items():
+    assert set(DATASETS) == {"digits", "mnist", "fashion-mnist", "cifar10", "celeba", "vctk", "audiomnist", "folder"}
+    for name, entry in DATASETS.items():
         assert entry.name == name
         assert entry.reader in READERS
         assert entry.description

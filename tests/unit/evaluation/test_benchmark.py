@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from anytime.evaluation.benchmark import findings
-from anytime.metrics.roofline import Machine, limit_seconds, step_cost
+from anytime.metrics.roofline import Hardware, roofline_seconds, step_cost
 from anytime.priors.transformer import TransformerConfig
 
 CONFIG = TransformerConfig(length=70, codebook_size=1000)
 
 
 def row(series: str, p50: float, codes: int = 70, batch: int = 100, decode: float = 0.1) -> dict[str, Any]:
-    times = {"p50": p50, "draw_seconds": p50 - decode / 2, "decode_seconds": decode, "decode_share": decode / p50}
+    times = {"p50": p50, "draw_seconds": p50 - decode / 2, "decode_seconds": decode, "decode_fraction": decode / p50}
     return {"series": series, "batch": batch, "codes": codes, "fraction": codes / 70, **times}
 
 
@@ -26,10 +26,10 @@ def test_a_step_reads_the_weights_and_the_filled_cache() -> None:
 
 
 def test_the_limit_is_the_slower_of_memory_and_arithmetic() -> None:
-    slow_memory, slow_arithmetic = Machine(1e9, 1e18), Machine(1e18, 1e9)
+    slow_memory, slow_arithmetic = Hardware(1e9, 1e18), Hardware(1e18, 1e9)
     moved, done = (sum(step_cost(CONFIG, 8, i, 2)[kind] for i in range(5)) for kind in range(2))
-    assert limit_seconds(CONFIG, 8, 5, 2, slow_memory) == pytest.approx(moved / 1e9)
-    assert limit_seconds(CONFIG, 8, 5, 2, slow_arithmetic) == pytest.approx(done / 1e9)
+    assert roofline_seconds(CONFIG, 8, 5, 2, slow_memory) == pytest.approx(moved / 1e9)
+    assert roofline_seconds(CONFIG, 8, 5, 2, slow_arithmetic) == pytest.approx(done / 1e9)
 
 
 def test_ratios_are_to_the_best_of_the_others() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from anytime.evaluation import code_stats_view
-from anytime.evaluation.code_stats_view import evaluated, lines, section, sparkline
+from anytime.evaluation.code_stats_view import code_stats_section, lines, sparkline, stats_from_evaluation
 
 FOUND = {
     "error_examples": 500,
@@ -14,11 +14,11 @@ FOUND = {
     "examples": 700,
     "entropy": [3.0, 2.5, 2.0, 0.0, 0.0],
     "bits": [2.9, 2.0, 1.5, 0.1, 0.1],
-    "alarms": ["codes 4-5 bring <no> gain"],
+    "warnings": ["codes 4-5 bring <no> gain"],
 }
 
 
-def test_the_terminal_sees_every_quantity_and_the_alarm() -> None:
+def test_terminal_shows_every_quantity_and_the_warning() -> None:
     gain, entropy, bits, head, *rest, alarm = lines(FOUND)
     assert gain.startswith("gain     █▄▂▁▁")
     assert gain.endswith("0.5")
@@ -48,14 +48,14 @@ def test_losses_do_not_break_a_line() -> None:
     assert sparkline([0.0, 0.0]) == "▁▁"
 
 
-def test_the_report_shows_figure_and_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    head, alarm, figure = section(FOUND)
+def test_report_shows_figure_and_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, alarm, figure = code_stats_section(FOUND)
     assert "<h2>" in head
     assert "codes 4-5 bring &lt;no&gt; gain" in alarm
     assert "data:image/png" in figure
     monkeypatch.setattr(code_stats_view, "can_plot", lambda: False)
-    assert section(FOUND) == [head, alarm]
-    assert section({}) == section({"bits": [1.0]}) == []
+    assert code_stats_section(FOUND) == [head, alarm]
+    assert code_stats_section({}) == code_stats_section({"bits": [1.0]}) == []
 
 
 def test_an_evaluation_tells_the_order_too() -> None:
@@ -65,9 +65,9 @@ def test_an_evaluation_tells_the_order_too() -> None:
         gain = errors[codes - 1] - error if codes else None
         rows.append({"series": "error", "codes": codes, "error": error, "gain": gain, "examples": 20})
     rows += [{"series": "bits", "position": i, "bits": 2.0 + i, "entropy": 6.0, "examples": 100} for i in range(1, 5)]
-    order = evaluated(rows)
-    assert order["error"] == errors and len(order["gain"]) == 4 and order["bits"] == [3.0, 4.0, 5.0, 6.0]
-    assert (order["error_examples"], order["examples"]) == (20, 100)
-    assert order["alarms"] == ["codes 3-4 bring no gain: error 0.30000 without them, 0.29980 with them"]
-    assert lines(order)[-1] == f"warning: {order['alarms'][0]}"
-    assert evaluated(rows[:1]) == evaluated([]) == {}
+    stats = stats_from_evaluation(rows)
+    assert stats["error"] == errors and len(stats["gain"]) == 4 and stats["bits"] == [3.0, 4.0, 5.0, 6.0]
+    assert (stats["error_examples"], stats["examples"]) == (20, 100)
+    assert stats["warnings"] == ["codes 3-4 bring no gain: error 0.30000 without them, 0.29980 with them"]
+    assert lines(stats)[-1] == f"warning: {stats['warnings'][0]}"
+    assert stats_from_evaluation(rows[:1]) == stats_from_evaluation([]) == {}

@@ -15,7 +15,7 @@ from anytime.core.errors import UserError
 from anytime.core.random import permutation
 from anytime.data.loader import to_float
 from anytime.evaluation import evaluate, image_summary
-from anytime.evaluation.evaluate import FRACTIONS, Settings, assess, quality_table
+from anytime.evaluation.evaluate import FRACTIONS, EvaluationSettings, evaluate_images, quality_table
 from anytime.metrics.code_stats import error_by_codes
 from anytime.metrics.features import RandomNetwork
 from anytime.metrics.quality import Row
@@ -32,7 +32,9 @@ def rows(tiny: AnytimeModel, dataset: data.Dataset, tmp_path_factory: pytest.Tem
     patch = pytest.MonkeyPatch()
     patch.setattr(evaluate, "EXAMPLES", 30)
     network = RandomNetwork(torch.device("cpu"))
-    found = assess(tiny, dataset, network, Settings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache"))
+    found = evaluate_images(
+        tiny, dataset, network, EvaluationSettings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache")
+    )
     patch.undo()
     return found
 
@@ -44,7 +46,7 @@ def of(rows: list[Row], series: str) -> list[Row]:
 def test_every_series_is_there(rows: list[Row]) -> None:
     counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
     assert counts == {
-        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "copies": 1,
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "memorisation": 1,
         "speed": 5,
     }  # fmt: skip
     for series in ("samples", "reconstructions", "speed"):
@@ -77,7 +79,7 @@ def test_codes(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> No
     assert whole["used"] + whole["dead"] == whole["codebook_size"] == 16
 
 
-def test_samples_are_held_against_every_training_picture(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+def test_neighbours_search_every_training_image(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
     (row,) = of(rows, "neighbours")
     assert (row["samples"], row["reference"], row["seed"]) == (100, 160, 2)
     x, train = tiny.sample(100, seed=2).uint8().flatten(1) / 255, to_float(dataset.published_train).flatten(1)
@@ -85,25 +87,25 @@ def test_samples_are_held_against_every_training_picture(rows: list[Row], tiny: 
     assert row["distance"] == pytest.approx(float(distances.amin(1).median()), rel=1e-4)
     assert row["least_distance"] == pytest.approx(float(distances.min()), rel=1e-4)
     assert len(row["nearest"]) == 100
-    sheet = image_summary.copies(tiny, dataset.published_train, rows)["neighbours"]
+    sheet = image_summary.neighbour_grid(tiny, dataset.published_train, rows)["neighbours"]
     with Image.open(io.BytesIO(sheet)) as image:
         assert image.height > 4 * 28, "samples and three rows below them"
 
 
-def test_copies(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memorisation_row(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was copied is nearer to the training pictures; what was drawn from the same source is as near to either."""
-    (row,) = of(rows, "copies")
-    assert (row["samples"], row["pictures"], row["seed"]) == (80, 40, 2)
+    (row,) = of(rows, "memorisation")
+    assert (row["samples"], row["images"], row["seed"]) == (80, 40, 2)
     assert 0 <= row["nearer_to_seen"] <= 1 and 0.25 < row["validation_nearer_to_seen"] < 0.75
     assert row["seen_distance"] > 0 and row["unseen_distance"] > 0
-    settings = Settings(samples=30)
-    for part, share in ((dataset.pictures, 1.0), (dataset.held_out, 0.0)):
+    settings = EvaluationSettings(samples=30)
+    for part, share in ((dataset.images, 1.0), (dataset.held_out, 0.0)):
         taken = SimpleNamespace(data=to_float(part[permutation(len(part), 0)[:30]]))
         monkeypatch.setattr(tiny, "sample", lambda *given, taken=taken, **named: taken)
-        assert evaluate.copy_row(tiny, dataset, settings)["nearer_to_seen"] == share
+        assert evaluate.memorisation_row(tiny, dataset, settings)["nearer_to_seen"] == share
     monkeypatch.undo()
     alone = replace(dataset, test=None, drawn=False)
-    assert evaluate.copy_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
+    assert evaluate.memorisation_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
 
 
 def test_speed(rows: list[Row]) -> None:
@@ -111,7 +113,7 @@ def test_speed(rows: list[Row]) -> None:
         assert row["batch"] == 100
         assert row["repeats"] == 3
         assert row["samples_per_second"] == pytest.approx(100 / row["seconds_p50"])
-        assert row["decode_share"] > 0 and row["draw_seconds"] > 0
+        assert row["decode_fraction"] > 0 and row["draw_seconds"] > 0
 
 
 def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
@@ -138,13 +140,13 @@ FACTS = {"model": "a" * 64, "data": "digits", "engine": "eager", "hardware": "a 
 def test_the_table_that_is_left_with_the_model(rows: list[Row]) -> None:
     table = quality_table(rows, FACTS, "smoke")
     assert [row.error for row in table.rows] == [row["error"] for row in of(rows, "error")[1:]]
-    assert (table.length, table.measure, table.samples, table.examples, table.batch) == (8, "error", 80, 30, 100)
-    assert {row.codes: row.milliseconds for row in table.rows if row.milliseconds} == {
+    assert (table.length, table.metric, table.samples, table.examples, table.batch) == (8, "error", 80, 30, 100)
+    assert {row.codes: row.latency_ms for row in table.rows if row.latency_ms} == {
         row["codes"]: 1000 * row["seconds_p50"] for row in of(rows, "speed")
     }
     renamed = [{key.replace("frechet_random", "fid"): value for key, value in row.items()} for row in rows]
     by_fid = quality_table(renamed, FACTS, "full")
-    assert by_fid.measure == "fid"
+    assert by_fid.metric == "fid"
     assert [row.fid for row in by_fid.rows if row.fid is not None] == [row["fid"] for row in of(renamed, "samples")]
 
 
@@ -171,11 +173,11 @@ def test_samples_that_more_codes_make_worse_are_named(rows: list[Row]) -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, object], named: str) -> None:
     with pytest.raises(UserError, match=named):
-        Settings(**settings)  # type: ignore[arg-type]
+        EvaluationSettings(**settings)  # type: ignore[arg-type]
 
 
 def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
-    other = data.synthetic("cifar10", (3, 32, 32), 20)
+    other = data.synthetic_images("cifar10", (3, 32, 32), 20)
     with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, cifar10 has pictures of 3 x 32 x 32"):
-        assess(tiny, other, RandomNetwork(torch.device("cpu")), Settings(samples=10), cache=tmp_path)
+        evaluate_images(tiny, other, RandomNetwork(torch.device("cpu")), EvaluationSettings(samples=10), cache=tmp_path)
     assert not list(tmp_path.iterdir())

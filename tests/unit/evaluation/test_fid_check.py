@@ -8,11 +8,11 @@ import torch
 
 from anytime import data
 from anytime.evaluation import fid_check
-from anytime.evaluation.fid_check import main, measured
+from anytime.evaluation.fid_check import held_out_row, main
 from anytime.metrics.features import RandomNetwork
 
 
-class Disguised(RandomNetwork):
+class FakeInception(RandomNetwork):
     """A network that takes Inception's place and names, for want of the real one."""
 
     distance, suffix = "fid", ""
@@ -27,7 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> data.Dataset:
     dataset = data.load("digits").subset(200, 100)
     monkeypatch.setattr(fid_check.data, "load", lambda name, data: dataset)
     monkeypatch.setattr(fid_check, "find_inception", lambda given: given)
-    monkeypatch.setattr(fid_check, "Inception", Disguised)
+    monkeypatch.setattr(fid_check, "Inception", FakeInception)
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path))
     return dataset
 
@@ -47,7 +47,7 @@ def test_the_number_is_held_against_the_published_one(
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] is holds
     assert found["expected"] == expected
-    assert found["row"] == measured(few, Disguised(tmp_path, torch.device("cpu")), tmp_path / "other")
+    assert found["row"] == held_out_row(few, FakeInception(tmp_path, torch.device("cpu")), tmp_path / "other")
     assert (found["row"]["samples"], found["row"]["reference"]) == (100, 300)
     assert "hardware" in found["environment"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from anytime import data
 from anytime.evaluation.memorisation import main
-from anytime.evaluation.model_card import copied
+from anytime.evaluation.model_card import memorisation_text
 from anytime.model import AnytimeModel
 
 
@@ -25,9 +25,11 @@ def test_it_prints_what_it_found(
     assert found["command"] == "python -m anytime.evaluation.memorisation PATH --seed 3 --device cpu"
     assert found["model"] == tiny.hash and "hardware" in found["environment"]
     row = found["row"]
-    assert (row["samples"], row["pictures"], row["seed"], row["temperature"]) == (1000, 100, 3, 1.0)
-    assert copied(row).startswith(f"Of 1,000 samples {row['nearer_to_seen']:.1%} are nearer to one of 100 training pictures")
-    assert copied({**row, "validation_nearer_to_seen": None}).endswith("; where nothing is copied it is half.")
+    assert (row["samples"], row["images"], row["seed"], row["temperature"]) == (1000, 100, 3, 1.0)
+    assert memorisation_text(row).startswith(
+        f"Of 1,000 samples {row['nearer_to_seen']:.1%} are nearer to one of 100 training pictures"
+    )
+    assert memorisation_text({**row, "validation_nearer_to_seen": None}).endswith("; where nothing is copied it is half.")
 
 
 @pytest.mark.parametrize(

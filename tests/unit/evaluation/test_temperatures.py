@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anytime import data
-from anytime.evaluation.temperatures import RISE, chosen, enough, main, measured
+from anytime.evaluation.temperatures import FID_MARGIN, best_temperature, main, max_codes, sweep
 from anytime.metrics.features import RandomNetwork
 from anytime.metrics.quality import Row, sample_rows
 from anytime.model import AnytimeModel
@@ -26,26 +26,26 @@ def folder(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_least_mean_is_chosen() -> None:
     found = {0.8: (5.0, 9.0), 0.9: (7.0, 6.0), 1.0: (4.0, 10.0)}
     rows = [{"temperature": t, "fid": fid} for t, both in found.items() for fid in both]
-    assert chosen(rows, "fid") == 0.9
+    assert best_temperature(rows, "fid") == 0.9
 
 
 def test_codes_are_enough_where_more_make_samples_worse() -> None:
     def most(*distances: float) -> int:
-        return enough([{"codes": index + 1, "fid": fid} for index, fid in enumerate(distances)], "fid")
+        return max_codes([{"codes": index + 1, "fid": fid} for index, fid in enumerate(distances)], "fid")
 
     assert most(9.0, 8.0, 7.0) == 3
-    assert most(9.0, 7.0, 7.0 + 0.9 * RISE, 7.0 + 1.1 * RISE) == 3, "above the best of all before, not the last"
+    assert most(9.0, 7.0, 7.0 + 0.9 * FID_MARGIN, 7.0 + 1.1 * FID_MARGIN) == 3, "above the best of all before, not the last"
     assert most(9.0, 7.0, 8.0, 6.0) == 2, "what is kept would rise within"
 
 
-def test_other_samples_are_compared_with_the_validation_pictures(tiny: AnytimeModel, tmp_path: Path) -> None:
+def test_samples_are_compared_with_validation_images(tiny: AnytimeModel, tmp_path: Path) -> None:
     dataset, network = data.load("digits").subset(200, 100), RandomNetwork(torch.device("cpu"))
-    rows = [row for found in measured(tiny, dataset, network, (0.7, 1.0), 50, tmp_path) for row in found]
+    rows = [row for found in sweep(tiny, dataset, network, (0.7, 1.0), 50, tmp_path) for row in found]
     assert [(row["temperature"], row["codes"]) for row in rows] == [(t, c) for t in (0.7, 1.0) for c in (2, 3, 5, 6, 8)]
     assert {row["reference"] for row in rows} == {len(dataset.validation)} != {len(dataset.published_train)}
     assert {row["seed"] for row in rows} != {0}, "the seed of the reported samples"
     assert rows[0] != {**rows[5], "temperature": 0.7}
-    (few,) = measured(tiny, dataset, network, (1.0,), 50, tmp_path, codes=(1, 3, 8))
+    (few,) = sweep(tiny, dataset, network, (1.0,), 50, tmp_path, codes=(1, 3, 8))
     assert [row["codes"] for row in few] == [1, 3, 8]
     assert few[1] == {**rows[6], "fraction": 3 / 8} and few[2] == rows[9], "the same samples, at other lengths"
 

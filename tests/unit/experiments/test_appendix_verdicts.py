@@ -11,7 +11,7 @@ import torch
 
 from anytime.core.results import Results, Row
 from anytime.experiments import pca_prior, priors, regularization, tailored, truncation, vae
-from anytime.experiments.fid_evaluator import FRACTIONS
+from anytime.experiments.fid_evaluator import FID_FRACTIONS
 from anytime.experiments.image_strips import strip
 from anytime.experiments.ordering import error_rows
 
@@ -23,7 +23,7 @@ def by_fraction(curves: Curves, seed: int = 0) -> list[Row]:
     return [
         {"series": series, "fraction": fraction, "codes": round(70 * fraction), "seed": seed, "fid": value}
         for series, values in curves.items()
-        for fraction, value in zip(FRACTIONS, values, strict=True)
+        for fraction, value in zip(FID_FRACTIONS, values, strict=True)
     ]
 
 
@@ -35,7 +35,7 @@ def times(factor: float, values: Sequence[float] = UNIFORM) -> tuple[float, ...]
     return tuple(factor * value for value in values)
 
 
-def drawn(experiment: str, module: ModuleType, rows: list[Row], folder: Path) -> bool:
+def draws_figure(experiment: str, module: ModuleType, rows: list[Row], folder: Path) -> bool:
     path = Results(experiment, "cifar10", "", {}, "", rows, []).write(folder)
     return module.draw(path).read_bytes()[:4] == b"\x89PNG"
 
@@ -68,35 +68,35 @@ def test_priors_seeds_that_disagree() -> None:
 
 
 def test_priors_the_figure(tmp_path: Path) -> None:
-    assert drawn("priors", priors, [*by_fraction(PRIORS), *by_fraction(PRIORS, 1)], tmp_path)
+    assert draws_figure("priors", priors, [*by_fraction(PRIORS), *by_fraction(PRIORS, 1)], tmp_path)
 
 
 # All laws trade off; Geo(0.03) above on average, and by little; Geo(0.1) far above when long.
 
-LAWS: Curves = {"uniform": UNIFORM, "Geo(0.03)": times(1.05), "Geo(0.1)": (115.0, 100.0, 110.0, 112.0, 113.0)}
+DISTRIBUTIONS: Curves = {"uniform": UNIFORM, "Geo(0.03)": times(1.05), "Geo(0.1)": (115.0, 100.0, 110.0, 112.0, 113.0)}
 
 
 def test_truncation_the_papers_claim() -> None:
-    assert holds(truncation, by_fraction(LAWS)) == [None, True, True, True], "113 against 115 may be chance"
-    longer = by_fraction(LAWS | {"Geo(0.1)": (125.0, 100.0, 110.0, 112.0, 113.0)})
+    assert holds(truncation, by_fraction(DISTRIBUTIONS)) == [None, True, True, True], "113 against 115 may be chance"
+    longer = by_fraction(DISTRIBUTIONS | {"Geo(0.1)": (125.0, 100.0, 110.0, 112.0, 113.0)})
     assert holds(truncation, longer) == [True, True, True, True]
 
 
-def test_truncation_a_law_that_is_better() -> None:
-    assert holds(truncation, by_fraction(LAWS | {"Geo(0.03)": times(0.9)}))[1:3] == [False, True]
+def test_truncation_better_distribution() -> None:
+    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(0.9)}))[1:3] == [False, True]
 
 
-def test_truncation_a_law_that_is_far_worse() -> None:
-    assert holds(truncation, by_fraction(LAWS | {"Geo(0.03)": times(1.2)}))[1:3] == [True, False]
+def test_truncation_far_worse_distribution() -> None:
+    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(1.2)}))[1:3] == [True, False]
 
 
-def test_truncation_a_steep_law_that_is_as_good() -> None:
-    assert holds(truncation, by_fraction(LAWS | {"Geo(0.1)": UNIFORM}))[3] is False
+def test_truncation_steep_distribution_equally_good() -> None:
+    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.1)": UNIFORM}))[3] is False
 
 
-def test_truncation_the_figure_has_the_laws(tmp_path: Path) -> None:
-    laws = [{"series": name, "keep": k, "probability": 0.1} for name in truncation.SERIES for k in range(1, 4)]
-    assert drawn("truncation", truncation, [*laws, *by_fraction(LAWS)], tmp_path)
+def test_truncation_figure_shows_distributions(tmp_path: Path) -> None:
+    distributions = [{"series": name, "keep": k, "probability": 0.1} for name in truncation.SERIES for k in range(1, 4)]
+    assert draws_figure("truncation", truncation, [*distributions, *by_fraction(DISTRIBUTIONS)], tmp_path)
 
 
 # Anytime below tailored from 0.4 on, tailored below at 0.2.
@@ -114,14 +114,14 @@ def test_tailored_the_opposite() -> None:
 
 
 def test_tailored_the_figure(tmp_path: Path) -> None:
-    assert drawn("tailored", tailored, by_fraction({"anytime": UNIFORM, "tailored": times(1.1)}), tmp_path)
+    assert draws_figure("tailored", tailored, by_fraction({"anytime": UNIFORM, "tailored": times(1.1)}), tmp_path)
 
 
 def by_size(ordered: Sequence[float], unordered: Sequence[float], errors: tuple[float, float], seed: int = 0) -> list[Row]:
     rows: list[Row] = []
     for series, numbers, error in (("ordered", ordered, errors[0]), ("unordered", unordered, errors[1])):
         for size, fid in zip((45_000, 25_000, 10_000, 5_000), numbers, strict=True):
-            about: Row = {"series": series, "seed": seed, "pictures": size}
+            about: Row = {"series": series, "seed": seed, "images": size}
             rows += [{**about, "training_error": error, "held_out_error": error}, {**about, "fraction": 1.0, "fid": fid}]
     return rows
 
@@ -154,7 +154,7 @@ def test_regularization_a_training_error_that_is_no_higher() -> None:
     assert holds(regularization, by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010)))[3] is False
 
 
-def test_regularization_unordered_ahead_on_all_pictures() -> None:
+def test_regularization_unordered_ahead_on_all_images() -> None:
     assert holds(regularization, by_size((110.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))) == [
         False, True, True, False,
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_regularization_unordered_ahead_on_all_pictures() -> None:
 
 def test_regularization_the_figure(tmp_path: Path) -> None:
     rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))
-    assert drawn("regularization", regularization, rows, tmp_path)
+    assert draws_figure("regularization", regularization, rows, tmp_path)
 
 
 def vae_rows(series: str, gains: Sequence[float], seed: int = 0) -> list[Row]:
@@ -173,11 +173,11 @@ def vae_rows(series: str, gains: Sequence[float], seed: int = 0) -> list[Row]:
 
 
 FALLING = (0.3, 0.2, 0.12, 0.08, 0.05)
-UNRULY = (0.05, 0.2, 0.01, 0.3, 0.19)
+IRREGULAR = (0.05, 0.2, 0.01, 0.3, 0.19)
 
 
 def test_vae_the_papers_claim() -> None:
-    assert holds(vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)]) == [True, True]
+    assert holds(vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", IRREGULAR)]) == [True, True]
 
 
 def test_vae_a_standard_vae_that_is_ordered_as_well() -> None:
@@ -187,13 +187,13 @@ def test_vae_a_standard_vae_that_is_ordered_as_well() -> None:
 
 
 def test_vae_a_seed_that_denies_it() -> None:
-    first = [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)]
+    first = [*vae_rows("ordered", FALLING), *vae_rows("standard", IRREGULAR)]
     second = [*vae_rows("ordered", FALLING, 1), *vae_rows("standard", (0.25, 0.2, 0.12, 0.08, 0.1), 1)]
     assert holds(vae, [*first, *second])[0] is None
 
 
 def test_vae_the_figure(tmp_path: Path) -> None:
-    assert drawn("vae", vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", UNRULY)], tmp_path)
+    assert draws_figure("vae", vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", IRREGULAR)], tmp_path)
 
 
 def bits(pixels: float, pca: float, seed: int = 0) -> list[Row]:
@@ -216,7 +216,7 @@ def test_pca_prior_the_papers_claim(pixels: float, pca: float, expected: list[bo
 
 
 def test_pca_prior_the_figure(tmp_path: Path) -> None:
-    assert drawn("pca-prior", pca_prior, [*bits(0.8, 1.22), *bits(0.81, 1.2, 1)], tmp_path)
+    assert draws_figure("pca-prior", pca_prior, [*bits(0.8, 1.22), *bits(0.81, 1.2, 1)], tmp_path)
 
 
 @pytest.mark.parametrize("module", [priors, truncation, tailored])

@@ -17,21 +17,21 @@ LENGTH = 32
 RANK = {"best": 0, "ordered": 1, "best-unordered": 2, "unordered": 3}  # the best first
 
 
-def made_up() -> list[Row]:
+def synthetic_rows() -> list[Row]:
     """Four models that bear out every claim."""
     rows: list[Row] = []
-    for kind in (*PAIR, *BEST):
-        shared: Row = {"series": kind, "length": LENGTH}
+    for variant in (*PAIR, *BEST):
+        shared: Row = {"series": variant, "length": LENGTH}
         for codes in range(LENGTH + 1):
             fraction = {"fraction": codes / LENGTH} if codes / LENGTH in audio.FRACTIONS else {}
-            missing = 1 - codes / LENGTH + RANK[kind]
+            missing = 1 - codes / LENGTH + RANK[variant]
             rows.append({**shared, **fraction, "measure": "error", "codes": codes, **dict.fromkeys(audio.METRICS, missing)})
         rows += [{**shared, "measure": "half-way", "band": band, "codes": 3 + place} for place, band in enumerate(BANDS)]
         for temperature in audio.TEMPERATURES:
             rows += [
                 {
                     **shared, "measure": "samples", "fraction": fraction, "codes": round(LENGTH * fraction),
-                    "temperature": temperature, "frechet_digits": 100 * (1 - fraction) + RANK[kind], "nearest": 2.0,
+                    "temperature": temperature, "frechet_digits": 100 * (1 - fraction) + RANK[variant], "nearest": 2.0,
                     "nearest_p01": 1.0, "recognised": 0.5 + 0.4 * fraction - (temperature < 1) * 0.1, "by_digit": [5] * 10,
                 }
                 for fraction in audio.FRACTIONS
@@ -45,11 +45,18 @@ def made_up() -> list[Row]:
             for fraction in audio.FRACTIONS
         ]  # fmt: skip
         rows += [
-            {**shared, "measure": "panel", "fraction": fraction, "codes": 1, "waves": ["-1 1 -2 2"], "png": PIXEL}
+            {**shared, "measure": "panel", "fraction": fraction, "codes": 1, "envelopes": ["-1 1 -2 2"], "png": PIXEL}
             for fraction in audio.panels.FRACTIONS
         ]
     rows.append(
-        {"series": audio.HELD_OUT, "accuracy": 0.98, "unheard": 2400, "recognised": 0.95, "nearest": 2.0, "nearest_p01": 1.0}
+        {
+            "series": audio.HELD_OUT,
+            "accuracy": 0.98,
+            "accuracy_examples": 2400,
+            "recognised": 0.95,
+            "nearest": 2.0,
+            "nearest_p01": 1.0,
+        }
     )
     return rows
 
@@ -63,14 +70,15 @@ def decided(rows: list[Row], words: str) -> Verdict:
 
 
 def test_everything_holds_but_the_cpus_eighth() -> None:
-    verdicts = {verdict.claim: verdict.holds for verdict in audio.decide(made_up())}
+    verdicts = {verdict.claim: verdict.holds for verdict in audio.decide(synthetic_rows())}
     assert len(verdicts) == 14
     assert [claim for claim, holds in verdicts.items() if not holds] == [
         "cpu: the first complete sound, from 1/16 of the codes, in at most an eighth of the full run's time"
     ]
-    assert "0.9" in decided(made_up(), "at least 80%").claim
+    assert "0.9" in decided(synthetic_rows(), "at least 80%").claim
     assert (
-        "90.0% at temperature 1, the goal is not met; 80.0% at temperature 0.8" in decided(made_up(), "at least 80%").evidence
+        "90.0% at temperature 1, the goal is not met; 80.0% at temperature 0.8"
+        in decided(synthetic_rows(), "at least 80%").evidence
     )
 
 
@@ -105,27 +113,27 @@ def changed(rows: list[Row], where: dict[str, Any], values: dict[str, Any]) -> l
     ],
 )
 def test_a_single_number_denies_a_claim(where: dict[str, Any], values: dict[str, Any], words: str) -> None:
-    assert decided(made_up(), words).holds is True
-    assert decided(changed(made_up(), where, values), words).holds is False
+    assert decided(synthetic_rows(), words).holds is True
+    assert decided(changed(synthetic_rows(), where, values), words).holds is False
 
 
 def test_a_band_that_never_gets_better_is_no_rival_to_the_low_one() -> None:
-    rows = changed(made_up(), {"measure": "half-way", "series": "best", "band": "high"}, {"codes": None})
+    rows = changed(synthetic_rows(), {"measure": "half-way", "series": "best", "band": "high"}, {"codes": None})
     verdict = decided(rows, "best recipe, ordered: the low band")
     assert verdict.holds is True
     assert "high never" in verdict.evidence
 
 
-def test_sounds_that_are_no_digits_have_no_recogniser_to_decide() -> None:
+def test_no_recognition_verdicts_without_digits() -> None:
     rows = [
-        {("frechet_sounds" if key == "frechet_digits" else key): value for key, value in row.items() if key != "recognised"}
-        for row in made_up()
+        {("frechet_audio" if key == "frechet_digits" else key): value for key, value in row.items() if key != "recognised"}
+        for row in synthetic_rows()
     ]
     claims = [verdict.claim for verdict in audio.decide(rows)]
     assert not any("recognised" in claim or "recogniser" in claim for claim in claims)
-    assert any("frechet_sounds" in claim for claim in claims)
+    assert any("frechet_audio" in claim for claim in claims)
 
 
-def test_the_figure_is_drawn_from_the_file_alone(tmp_path: Path) -> None:
-    results = Results("audio", "audiomnist", "anytime reproduce audio", {"scale": "smoke"}, "", made_up(), [])
+def test_figure_needs_only_the_results_file(tmp_path: Path) -> None:
+    results = Results("audio", "audiomnist", "anytime reproduce audio", {"scale": "smoke"}, "", synthetic_rows(), [])
     assert audio.draw(results.write(tmp_path)).stat().st_size > 10_000

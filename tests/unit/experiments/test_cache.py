@@ -15,31 +15,31 @@ from anytime.core.errors import UserError
 from anytime.core.pause import Pause, Paused
 from anytime.core.results import Row, Verdict
 from anytime.experiments import speed
-from anytime.experiments.cache import Notebook, Piece
-from anytime.experiments.runner import Setting, Workbench
+from anytime.experiments.cache import Measurement, MeasurementCache
+from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.recipes.presets import RunConfig, paper, recipe, scaled
-from anytime.training.run_dir import now_called, what
+from anytime.training.run_dir import config_identity, upgrade_config
 
-PIECE = Piece({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
+MEASUREMENT = Measurement({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
 
 
-def test_a_piece_is_found_by_its_facts(tmp_path: Path) -> None:
-    book = Notebook(tmp_path / "deep" / "book.json")
-    assert book.find("ordered 0", PIECE.facts) is None
-    assert book.keep("ordered 0", PIECE).rows == PIECE.rows
-    again = Notebook(book.path)
-    found = again.find("ordered 0", PIECE.facts)
+def test_measurement_is_found_by_its_facts(tmp_path: Path) -> None:
+    cache = MeasurementCache(tmp_path / "deep" / "book.json")
+    assert cache.find("ordered 0", MEASUREMENT.facts) is None
+    assert cache.store("ordered 0", MEASUREMENT).rows == MEASUREMENT.rows
+    again = MeasurementCache(cache.path)
+    found = again.find("ordered 0", MEASUREMENT.facts)
     assert found is not None and found.rows == [{"fid": 3.15}]
-    assert again.find("ordered 0", PIECE.facts | {"samples": 11}) is None
-    assert again.find("ordered 1", PIECE.facts) is None
+    assert again.find("ordered 0", MEASUREMENT.facts | {"samples": 11}) is None
+    assert again.find("ordered 1", MEASUREMENT.facts) is None
 
 
-def test_pieces_of_others_stay(tmp_path: Path) -> None:
-    first, second = Notebook(tmp_path / "book.json"), Notebook(tmp_path / "book.json")
-    first.keep("a", PIECE)
-    second.keep("b", PIECE)
-    assert first.find("b", PIECE.facts) is not None
-    assert second.find("a", PIECE.facts) is not None
+def test_other_measurements_are_preserved(tmp_path: Path) -> None:
+    first, second = MeasurementCache(tmp_path / "book.json"), MeasurementCache(tmp_path / "book.json")
+    first.store("a", MEASUREMENT)
+    second.store("b", MEASUREMENT)
+    assert first.find("b", MEASUREMENT.facts) is not None
+    assert second.find("a", MEASUREMENT.facts) is not None
 
 
 @pytest.mark.parametrize(
@@ -50,19 +50,21 @@ def test_pieces_of_others_stay(tmp_path: Path) -> None:
         ('{"format": 1, "pieces": {"a": {"rows": []}}}', "remove it"),
     ],
 )
-def test_a_file_of_another_version_is_told_at_once(tmp_path: Path, text: str, named: str) -> None:
+def test_cache_of_another_version_is_refused(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "book.json").write_text(text)
     with pytest.raises(UserError, match=named):
-        Notebook(tmp_path / "book.json")
+        MeasurementCache(tmp_path / "book.json")
 
 
-def bench(tmp_path: Path, pause: Pause | None = None) -> Workbench:
-    dataset = data.synthetic("mnist", (1, 28, 28), count=16)
-    setting = Setting(dataset=dataset, scale="short", device=torch.device("cpu"), runs=tmp_path, pause=pause or Pause())
-    return Workbench("speed", setting)
+def runner(tmp_path: Path, pause: Pause | None = None) -> Runner:
+    dataset = data.synthetic_images("mnist", (1, 28, 28), count=16)
+    context = ExperimentContext(
+        dataset=dataset, scale="short", device=torch.device("cpu"), runs=tmp_path, pause=pause or Pause()
+    )
+    return Runner("speed", context)
 
 
-def test_the_workbench_measures_once_and_pauses_behind_it(tmp_path: Path) -> None:
+def test_runner_measures_once_then_pauses(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def measure() -> list[Row]:
@@ -70,61 +72,63 @@ def test_the_workbench_measures_once_and_pauses_behind_it(tmp_path: Path) -> Non
         return [{"series": "pixels", "seconds": 1.5}]
 
     with pytest.raises(Paused, match="pixels is measured"):
-        bench(tmp_path, Pause(0.0)).of_data("pixels", {"batch": 10}, measure)
-    found = bench(tmp_path, Pause(0.0)).of_data("pixels", {"batch": 10}, measure)
+        runner(tmp_path, Pause(0.0)).measure_data("pixels", {"batch": 10}, measure)
+    found = runner(tmp_path, Pause(0.0)).measure_data("pixels", {"batch": 10}, measure)
     assert (found, len(asked)) == ([{"series": "pixels", "seconds": 1.5}], 1)
-    bench(tmp_path).of_data("pixels", {"batch": 20}, measure)
+    runner(tmp_path).measure_data("pixels", {"batch": 20}, measure)
     assert len(asked) == 2
 
 
 def test_the_environment_is_that_of_the_measurements(tmp_path: Path) -> None:
-    book = bench(tmp_path).notebook
-    here = bench(tmp_path)
-    here.of_data("here", {}, list)
-    elsewhere = Piece(here.notebook._pieces()["here"].facts, [], here.environments[0] | {"hardware": "NVIDIA H200"}, {})
-    book.keep("there", elsewhere)
-    again = bench(tmp_path)
-    again.of_data("there", {}, list)
+    cache = runner(tmp_path).cache
+    here = runner(tmp_path)
+    here.measure_data("here", {}, list)
+    elsewhere = Measurement(
+        here.cache._measurements()["here"].facts, [], here.environments[0] | {"hardware": "NVIDIA H200"}, {}
+    )
+    cache.store("there", elsewhere)
+    again = runner(tmp_path)
+    again.measure_data("there", {}, list)
     assert again.results([], []).environment["hardware"] == "NVIDIA H200"
-    again.of_data("here", {}, list)
+    again.measure_data("here", {}, list)
     assert again.results([], []).environment["hardware"].startswith("NVIDIA H200, CPU")
 
 
 def test_synthetic_data_decides_nothing(tmp_path: Path) -> None:
-    (verdict,) = bench(tmp_path).results([], [Verdict("claim", True, "evidence", "paper")]).verdicts
+    (verdict,) = runner(tmp_path).results([], [Verdict("claim", True, "evidence", "paper")]).verdicts
     assert verdict == Verdict("claim", None, "evidence", "paper")
 
 
-def test_measurements_outlive_new_keys_of_a_config(tmp_path: Path) -> None:
+def test_measurements_survive_new_config_keys(tmp_path: Path) -> None:
     """A key that the config had not when a run was measured has its default; with another value it is another run."""
     config = scaled(paper("digits", (1, 28, 28)), "smoke")
-    old = what(config)
-    del old["tune"], old["pretrain"]["mirrored"], old["model"]["autoencoder"]["network"]
-    notebook = Notebook(tmp_path / "kept.json")
-    notebook.keep("ordered 0", Piece({"run": old}, [{"x": 1}], {}, {}))
+    old = config_identity(config)
+    del old["finetune"], old["pretrain"]["hflip"], old["model"]["autoencoder"]["network"]
+    cache = MeasurementCache(tmp_path / "kept.json")
+    cache.store("ordered 0", Measurement({"run": old}, [{"x": 1}], {}, {}))
 
     def found(now: RunConfig) -> bool:
         def update(facts: dict[str, Any]) -> dict[str, Any]:
-            return {**facts, "run": now_called(facts["run"], now)}
+            return {**facts, "run": upgrade_config(facts["run"], now)}
 
-        facts = {"run": what(now)}
-        assert (notebook.find("ordered 0", facts, update) is not None) == notebook.holds("ordered 0", facts, update)
-        return notebook.holds("ordered 0", facts, update)
+        facts = {"run": config_identity(now)}
+        assert (cache.find("ordered 0", facts, update) is not None) == cache.holds("ordered 0", facts, update)
+        return cache.holds("ordered 0", facts, update)
 
     assert found(config)
-    assert not found(replace(config, pretrain=replace(config.pretrain, mirrored=True)))
-    assert notebook.find("ordered 0", {"run": what(config)}) is None
-    notebook.keep("ordered 0", Piece({"run": {"no": "config"}}, [], {}, {}))
+    assert not found(replace(config, pretrain=replace(config.pretrain, hflip=True)))
+    assert cache.find("ordered 0", {"run": config_identity(config)}) is None
+    cache.store("ordered 0", Measurement({"run": {"no": "config"}}, [], {}, {}))
     assert not found(config)
 
 
-def test_times_outlive_new_keys_of_the_networks() -> None:
+def test_timings_survive_new_config_keys() -> None:
     configs = [scaled(recipe("mnist", which, (1, 28, 28)), "smoke") for which in ("paper", "original")]
-    today = {"networks": [what(config)["model"] for config in configs], "batch": 10}
+    today = {"networks": [config_identity(config)["model"] for config in configs], "batch": 10}
     older = copy.deepcopy(today)
-    del older["networks"][0]["autoencoder"]["network"], older["networks"][1]["autoencoder"]["quantizer"]["start"]
+    del older["networks"][0]["autoencoder"]["network"], older["networks"][1]["autoencoder"]["quantizer"]["init"]
     assert older != today
-    assert speed.updated(configs, older) == today
+    assert speed.update_facts(configs, older) == today
     older["networks"][0]["autoencoder"]["length"] = 15
-    assert speed.updated(configs, older) != today
-    assert speed.updated(configs, {"batch": 10}) == {"networks": [], "batch": 10}
+    assert speed.update_facts(configs, older) != today
+    assert speed.update_facts(configs, {"batch": 10}) == {"networks": [], "batch": 10}

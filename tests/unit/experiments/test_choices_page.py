@@ -9,7 +9,7 @@ import pytest
 import anytime
 from anytime.core.results import Results, Row
 from anytime.experiments import choices_page
-from anytime.experiments.fid_evaluator import FRACTIONS
+from anytime.experiments.fid_evaluator import FID_FRACTIONS
 from anytime.experiments.registry import EXPERIMENTS
 
 ROOT = Path(anytime.__file__).parents[2]
@@ -24,7 +24,7 @@ def by_fraction(value: str = "fid", **series: tuple[float, ...]) -> list[Row]:
     return [
         {"series": name.replace("_", "-"), "fraction": f, "codes": round(70 * f), "seed": 0, value: number}
         for name, numbers in series.items()
-        for f, number in zip(FRACTIONS, numbers, strict=True)
+        for f, number in zip(FID_FRACTIONS, numbers, strict=True)
     ]
 
 
@@ -33,9 +33,9 @@ def test_every_experiment_of_the_appendix_has_a_choice() -> None:
 
 
 def test_nothing_is_said_without_results(tmp_path: Path) -> None:
-    assert choices_page.page(tmp_path, tmp_path / "choices.md") == choices_page.HEAD
+    assert choices_page.page(tmp_path, tmp_path / "choices.md") == choices_page.HEADER
     results("fid", by_fraction(ordered=UNIFORM), scale="smoke").write(tmp_path)
-    assert choices_page.page(tmp_path, tmp_path / "choices.md") == choices_page.HEAD, "a smoke run decides nothing"
+    assert choices_page.page(tmp_path, tmp_path / "choices.md") == choices_page.HEADER, "a smoke run decides nothing"
 
 
 def test_a_line_for_each_file(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_line_for_each_file(tmp_path: Path) -> None:
     assert text.count("## ") == 1
 
 
-def test_the_earlier_form_makes_way(tmp_path: Path) -> None:
+def test_legacy_results_are_superseded(tmp_path: Path) -> None:
     rows = by_fraction("error", ordered=(0.01, 0.009, 0.008, 0.007, 0.006), unordered=(0.04, 0.03, 0.02, 0.01, 0.005))
     results("reconstruction", rows).write(tmp_path)
     assert "[reconstruction, cifar10]" in choices_page.page(tmp_path, tmp_path / "choices.md")
@@ -64,19 +64,19 @@ def test_the_earlier_form_makes_way(tmp_path: Path) -> None:
 def test_priors_that_nobody_is_ahead_of(pixelcnn: float, answer: str) -> None:
     rows = by_fraction(transformer=UNIFORM, lstm=UNIFORM, pixelcnn=tuple(pixelcnn * v for v in UNIFORM))
     rows += [{"series": name, "seed": 0, "bits_per_code": 5.5, "weights": 2e7} for name in ("transformer", "lstm", "pixelcnn")]
-    choice = choices_page.prior(results("priors", rows))
+    choice = choices_page.prior_choice(results("priors", rows))
     assert choice.answer == answer
     assert "20.0 million weights" in choice.why
 
 
-def test_one_law() -> None:
+def test_one_distribution() -> None:
     series = dict(zip(("uniform", "Geo(0.03)", "Geo(0.1)"), (1.0, 1.1, 1.2), strict=True))
     rows = [
         {"series": name, "fraction": f, "seed": 0, "fid": factor * v}
         for name, factor in series.items()
-        for f, v in zip(FRACTIONS, UNIFORM, strict=True)
+        for f, v in zip(FID_FRACTIONS, UNIFORM, strict=True)
     ]
-    assert choices_page.law(results("truncation", rows)).answer == "uniform"
+    assert choices_page.truncation_choice(results("truncation", rows)).answer == "uniform"
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,21 @@ def test_one_law() -> None:
 )  # fmt: skip
 def test_ordered_or_not_by_size(ordered: tuple[float, float], answer: str) -> None:
     rows = [
-        {"series": kind, "seed": 0, "pictures": size, "fid": fid}
-        for kind, fids in (("ordered", ordered), ("unordered", (100.0, 100.0)))
+        {"series": variant, "seed": 0, "images": size, "fid": fid}
+        for variant, fids in (("ordered", ordered), ("unordered", (100.0, 100.0)))
         for size, fid in zip((45_000, 5_000), fids, strict=True)
     ]
-    assert choices_page.amount(results("regularization", rows)).answer == answer
+    assert choices_page.size_choice(results("regularization", rows)).answer == answer
 
 
 def test_one_model_or_many() -> None:
     behind = by_fraction(anytime=UNIFORM, tailored=(110.0, 100.0, 95.0, 94.0, 93.0))
     assert (
-        choices_page.one_or_many(results("tailored", behind)).answer == "one of its own for 14 codes, if that is all you need"
+        choices_page.tailored_choice(results("tailored", behind)).answer
+        == "one of its own for 14 codes, if that is all you need"
     )
     ahead = by_fraction(anytime=UNIFORM, tailored=(130.0, 100.0, 95.0, 94.0, 93.0))
-    assert choices_page.one_or_many(results("tailored", ahead)).answer == "one anytime model"
+    assert choices_page.tailored_choice(results("tailored", ahead)).answer == "one anytime model"
 
 
 @pytest.mark.parametrize(("pixels", "pca", "answer"), [(0.80, 1.22, "no"), (1.22, 0.80, "yes"), (1.0, 1.01, "either")])
@@ -108,15 +109,15 @@ def test_principal_components(pixels: float, pca: float, answer: str) -> None:
     rows: list[Row] = [
         {"series": name, "seed": 0, "part": "held out", "bits": b} for name, b in (("pixels", pixels), ("pca", pca))
     ]
-    assert choices_page.components(results("pca-prior", rows)).answer == answer
+    assert choices_page.pca_choice(results("pca-prior", rows)).answer == answer
 
 
 def test_layouts_and_vaes() -> None:
     rows = [{"series": name, "region": "bottom half", "unexplained": u} for name, u in (("channel", 0.3), ("spatial", 1.1))]
-    choice = choices_page.layout(results("layout", rows))
+    choice = choices_page.layout_choice(results("layout", rows))
     assert (choice.answer, "0.30 channel-wise and 1.10 spatial-wise" in choice.why) == ("each channel", True)
     errors = by_fraction("error", ordered=(0.01, 0.01, 0.01, 0.01, 0.01), standard=(0.05, 0.04, 0.03, 0.02, 0.009))
-    assert choices_page.continuous(results("vae", errors)).answer == "yes, if you ever stop early"
+    assert choices_page.vae_choice(results("vae", errors)).answer == "yes, if you ever stop early"
 
 
 def test_the_page_is_up_to_date() -> None:

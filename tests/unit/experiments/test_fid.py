@@ -12,11 +12,11 @@ from anytime.experiments import fid
 GOOD = {"ordered": (121.9, 94.7, 88.6, 87.7, 88.2), "unordered": (178.4, 130.4, 111.9, 106.2, 90.0)}
 
 
-def rows(seed: int, name: str = "fid", **kinds: tuple[float, ...]) -> list[Row]:
+def rows(seed: int, name: str = "fid", **variants: tuple[float, ...]) -> list[Row]:
     return [
-        {"series": kind, "fraction": fraction, "seed": seed, name: value}
-        for kind, values in kinds.items()
-        for fraction, value in zip(fid.FRACTIONS, values, strict=True)
+        {"series": variant, "fraction": fraction, "seed": seed, name: value}
+        for variant, values in variants.items()
+        for fraction, value in zip(fid.FID_FRACTIONS, values, strict=True)
     ]
 
 
@@ -25,9 +25,9 @@ def holds(rows: list[Row]) -> list[bool | None]:
     return [verdict.holds for verdict in fid.decide(rows)]
 
 
-def changed(kind: str, fraction: float, value: float) -> dict[str, tuple[float, ...]]:
-    place = fid.FRACTIONS.index(fraction)
-    return GOOD | {kind: (*GOOD[kind][:place], value, *GOOD[kind][place + 1 :])}
+def changed(variant: str, fraction: float, value: float) -> dict[str, tuple[float, ...]]:
+    place = fid.FID_FRACTIONS.index(fraction)
+    return GOOD | {variant: (*GOOD[variant][:place], value, *GOOD[variant][place + 1 :])}
 
 
 def test_one_seed_decides_all_but_full_length() -> None:

@@ -19,8 +19,8 @@ def test_the_mean_distance_is_over_all_pairs() -> None:
 def test_rows_of_a_model(tiny: AnytimeModel) -> None:
     found = priority_code.model_rows("ordered", 7, 3, 5, tiny)
     codes = [row for row in found if "ratio" in row]
-    drawn = tiny.sample(24, seed=derive(7, "priority", "codes"), codes=1).codes[:, 0].tolist()
-    assert [row["code"] for row in codes] == list(dict.fromkeys(drawn))[:3]
+    first_codes = tiny.sample(24, seed=derive(7, "priority", "codes"), codes=1).codes[:, 0].tolist()
+    assert [row["code"] for row in codes] == list(dict.fromkeys(first_codes))[:3]
     first = codes[0]
     alike = tiny.sample(5, seed=derive(7, "priority", first["code"]), prefix=torch.tensor([[first["code"]]]))
     assert set(alike.codes[:, 0].tolist()) == {first["code"]}
@@ -33,7 +33,7 @@ def test_rows_of_a_model(tiny: AnytimeModel) -> None:
 
 def rows(ordered: list[float], unordered: list[float]) -> list[Row]:
     named = {"ordered": ordered, "unordered": unordered}
-    return [{"series": kind, "ratio": ratio} for kind, ratios in named.items() for ratio in ratios]
+    return [{"series": variant, "ratio": ratio} for variant, ratios in named.items() for ratio in ratios]
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,20 @@ ENVIRONMENT = {
     "data": "pictures",
     "scale": "short",
 }
-TOLD = {"command": "anytime train cifar10", "hardware": "a GPU", "precision": "bfloat16", "date": "2026-11-15", "commit": "abc"}
+TRAINING_INFO = {
+    "command": "anytime train cifar10",
+    "hardware": "a GPU",
+    "precision": "bfloat16",
+    "date": "2026-11-15",
+    "commit": "abc",
+}
 
 
 def example(holds: bool | None = False) -> Results:
     rows = [{"series": "ordered", "fraction": f, "fid": 90.0 + f + s, "seed": s} for s in (0, 1) for f in (0.2, 1.0)]
     verdict = Verdict("a | claim", holds, "90.2 against 91.0", "what the paper says")
     schedule = "scale short: 40 + 60 + 20 epochs (the paper's: 200 + 200 + 50)"
-    environment = ENVIRONMENT | {"training": {"ordered 0": TOLD}}
+    environment = ENVIRONMENT | {"training": {"ordered 0": TRAINING_INFO}}
     return Results("fid", "cifar10", "anytime reproduce fid --scale short", environment, schedule, rows, [verdict])
 
 
@@ -48,15 +54,15 @@ def test_every_claim_has_a_line(tmp_path: Path, holds: bool | None, word: str) -
     assert "[../results/fid/cifar10.json](../results/fid/cifar10.json)" in text
 
 
-def test_figures_are_drawn_where_they_are_missing(tmp_path: Path) -> None:
+def test_missing_figures_are_plotted(tmp_path: Path) -> None:
     path = example().write(tmp_path)
     assert figures.missing(tmp_path) == [path]
     assert reproduce.draw(path) == path.with_suffix(".png")
     assert figures.missing(tmp_path) == []
-    assert figures.missing(tmp_path, everything=True) == [path]
+    assert figures.missing(tmp_path, redraw_all=True) == [path]
 
 
-def test_results_of_the_earlier_experiment_are_still_read_and_drawn(tmp_path: Path) -> None:
+def test_legacy_results_are_still_read_and_plotted(tmp_path: Path) -> None:
     old = results.read(ROOT / "results" / "reconstruction" / "cifar10.json")
     assert reproduce.draw(old.write(tmp_path)).stat().st_size > 1000
     text = results_page.page(tmp_path, tmp_path / "page.md")
@@ -77,21 +83,21 @@ def test_every_experiment_has_a_table_and_a_module() -> None:
         assert (Path(anytime.__file__).parent / f"{experiment.module.removeprefix('anytime.').replace('.', '/')}.py").is_file()
 
 
-def test_the_recorded_command_names_no_place() -> None:
-    words = reproduce.recorded(find("fid"), "celeba", "short", local=True, samples=10_000, seeds=(3,))
+def test_canonical_command_has_no_local_paths() -> None:
+    words = reproduce.canonical_command(find("fid"), "celeba", "short", local=True, samples=10_000, seeds=(3,))
     assert words == "anytime reproduce fid --dataset celeba --scale short --data DIR --samples 10000 --seed 3"
     assert (
-        reproduce.recorded(find("theorem"), "discrete", "full", local=False, samples=None, seeds=(0,))
+        reproduce.canonical_command(find("theorem"), "discrete", "full", local=False, samples=None, seeds=(0,))
         == "anytime reproduce theorem"
     )
 
 
 def test_larger_scales_are_not_replaced(tmp_path: Path) -> None:
     example().write(tmp_path)
-    reproduce.check_place(tmp_path, "fid", "cifar10", "short")
-    reproduce.check_place(tmp_path, "fid", "cifar10", "full")
-    reproduce.check_place(tmp_path, "fid", "celeba", "smoke")
+    reproduce.check_overwrite(tmp_path, "fid", "cifar10", "short")
+    reproduce.check_overwrite(tmp_path, "fid", "cifar10", "full")
+    reproduce.check_overwrite(tmp_path, "fid", "celeba", "smoke")
     with pytest.raises(
         UserError, match="holds results of --scale short, which --scale smoke would replace; choose another --out"
     ):
-        reproduce.check_place(tmp_path, "fid", "cifar10", "smoke")
+        reproduce.check_overwrite(tmp_path, "fid", "cifar10", "smoke")

@@ -15,50 +15,50 @@ from anytime.cli import train as train_verb
 from anytime.cli.options import parse
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause, Paused
-from anytime.data.synthetic import synthetic_sounds
+from anytime.data.synthetic import synthetic_audio
 from anytime.experiments import runs
 from anytime.experiments.registry import EXPERIMENTS
 from anytime.experiments.variants import tailored
-from anytime.training.log import Silent, read
-from anytime.training.run_dir import Paths, shared_stages
+from anytime.training.log import SilentReporter, read
+from anytime.training.run_dir import RunPaths, reusable_stages
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def dataset() -> data.Dataset:
-    return data.synthetic("mnist", (1, 28, 28), count=64)
+    return data.synthetic_images("mnist", (1, 28, 28), count=64)
 
 
 @pytest.fixture(scope="module")
-def sounds() -> data.Dataset:
-    return synthetic_sounds("audiomnist", count=8)
+def audio_dataset() -> data.Dataset:
+    return synthetic_audio("audiomnist", count=8)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("scale", ["smoke", "short", "full"])
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("mnist", kind) for kind in runs.KINDS if not kind.startswith("best")]
-    + [("audiomnist", kind) for kind in ("ordered", "unordered", "best", "best-unordered")],
+    ("name", "variant"),
+    [("mnist", variant) for variant in runs.VARIANTS if not variant.startswith("best")]
+    + [("audiomnist", variant) for variant in ("ordered", "unordered", "best", "best-unordered")],
 )
 def test_the_command_trains_the_same(
-    dataset: data.Dataset, sounds: data.Dataset, tmp_path: Path, name: str, kind: str, scale: str, device: str
+    dataset: data.Dataset, audio_dataset: data.Dataset, tmp_path: Path, name: str, variant: str, scale: str, device: str
 ) -> None:
-    dataset = sounds if name == "audiomnist" else dataset
-    run = runs.plan(kind, dataset, scale, 3, device, tmp_path, local=True)  # type: ignore[arg-type]
+    dataset = audio_dataset if name == "audiomnist" else dataset
+    run = runs.plan(variant, dataset, scale, 3, device, tmp_path, local=True)  # type: ignore[arg-type]
     words = shlex.split(run.command)
     assert words[:3] == ["anytime", "train", name]
     arguments = parse(train_verb.Arguments, words[2:], "anytime train", "")
     assert train_verb._config(arguments, dataset, torch.device(device)) == run.config
-    assert arguments.out is not None and run.folder == tmp_path / arguments.out.name
+    assert arguments.out is not None and run.run_dir == tmp_path / arguments.out.name
     assert str(arguments.data) == "DIR"
-    assert (run.share is None) == (arguments.share is None)
+    assert (run.reuse is None) == (arguments.reuse is None)
 
 
 def test_names_tell_runs_apart() -> None:
-    choices = [(kind, scale, seed) for kind in runs.KINDS for scale in ("smoke", "short", "full") for seed in (0, 1)]
-    names = {runs._name(kind, "mnist", scale, seed) for kind, scale, seed in choices}  # type: ignore[arg-type]
+    choices = [(variant, scale, seed) for variant in runs.VARIANTS for scale in ("smoke", "short", "full") for seed in (0, 1)]
+    names = {runs._name(variant, "mnist", scale, seed) for variant, scale, seed in choices}  # type: ignore[arg-type]
     assert len(names) == len(choices)
     assert {"mnist-paper-short-ordered-0", "mnist-best-full-unordered-1"} <= names
 
@@ -70,91 +70,93 @@ def test_epochs_beside_the_papers(dataset: data.Dataset, tmp_path: Path) -> None
     assert full.epochs == full.full_epochs
 
 
-def test_a_run_is_trained_once_and_then_taken_over(dataset: data.Dataset, tmp_path: Path) -> None:
+def test_run_is_trained_once_then_reused(dataset: data.Dataset, tmp_path: Path) -> None:
     run = runs.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
     with pytest.raises(Paused, match="mnist-paper-smoke-ordered-0 is trained"):
         # The clock stands still until the run is there: the pause comes after it, and with it saved.
-        pause = Pause(1.0, lambda: float(Paths(run.folder).finished))
-        runs.trained(run, dataset, CPU, Silent(), pause)
-    before = (run.folder / "metrics.jsonl").read_bytes()
-    told = runs.trained(run, dataset, CPU, Silent(), Pause(0.0))
-    assert (run.folder / "metrics.jsonl").read_bytes() == before
-    assert told["command"] == run.command
-    assert (told["examples"], told["precision"]) == (64, "float32")
+        pause = Pause(1.0, lambda: float(RunPaths(run.run_dir).finished))
+        runs.ensure_trained(run, dataset, CPU, SilentReporter(), pause)
+    before = (run.run_dir / "metrics.jsonl").read_bytes()
+    info = runs.ensure_trained(run, dataset, CPU, SilentReporter(), Pause(0.0))
+    assert (run.run_dir / "metrics.jsonl").read_bytes() == before
+    assert info["command"] == run.command
+    assert (info["examples"], info["precision"]) == (64, "float32")
     # Computed in another way it is still that run; of another kind or on other data it is not.
-    runs.trained(replace(run, config=replace(run.config, precision="bfloat16", compile=True)), dataset, CPU, Silent(), NEVER)
+    runs.ensure_trained(
+        replace(run, config=replace(run.config, precision="bfloat16", compile=True)), dataset, CPU, SilentReporter(), NEVER
+    )
     with pytest.raises(UserError, match="holds a run with seed = 0, not 1"):
-        runs.trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, Silent(), NEVER)
+        runs.ensure_trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, SilentReporter(), NEVER)
     with pytest.raises(UserError, match=r"was begun on other data .* choose another --runs-dir"):
-        runs.trained(run, data.synthetic("mnist", (1, 28, 28), count=64, seed=1), CPU, Silent(), NEVER)
+        runs.ensure_trained(run, data.synthetic_images("mnist", (1, 28, 28), count=64, seed=1), CPU, SilentReporter(), NEVER)
 
 
-def test_without_the_ordered_run_nothing_is_shared_nor_said_to_be(dataset: data.Dataset, tmp_path: Path) -> None:
+def test_nothing_is_reused_without_the_ordered_run(dataset: data.Dataset, tmp_path: Path) -> None:
     run = runs.plan("unordered", dataset, "smoke", 0, "cpu", tmp_path)
-    assert "--share runs/mnist-paper-smoke-ordered-0" in run.command
-    told = runs.trained(run, dataset, CPU, Silent(), NEVER)
-    assert told["command"] == run.command.replace("--share runs/mnist-paper-smoke-ordered-0 ", "")
-    assert [line["stage"] for line in read(run.folder / "metrics.jsonl")].count("pretrain") == 2
+    assert "--reuse runs/mnist-paper-smoke-ordered-0" in run.command
+    info = runs.ensure_trained(run, dataset, CPU, SilentReporter(), NEVER)
+    assert info["command"] == run.command.replace("--reuse runs/mnist-paper-smoke-ordered-0 ", "")
+    assert [line["stage"] for line in read(run.run_dir / "metrics.jsonl")].count("pretrain") == 2
 
 
 def test_a_prior_is_trained_on_the_codes_of_the_ordered_run(dataset: data.Dataset, tmp_path: Path) -> None:
-    ordered, lstm = (runs.plan(kind, dataset, "smoke", 0, "cpu", tmp_path) for kind in ("ordered", "lstm"))
+    ordered, lstm = (runs.plan(variant, dataset, "smoke", 0, "cpu", tmp_path) for variant in ("ordered", "lstm"))
     with pytest.raises(UserError, match=r"lstm-0 is trained on the codes of .*ordered-0, which is not there; bring that run"):
-        runs.trained(lstm, dataset, CPU, Silent(), NEVER)
-    assert not lstm.folder.exists()
-    runs.trained(ordered, dataset, CPU, Silent(), NEVER)
+        runs.ensure_trained(lstm, dataset, CPU, SilentReporter(), NEVER)
+    assert not lstm.run_dir.exists()
+    runs.ensure_trained(ordered, dataset, CPU, SilentReporter(), NEVER)
     with pytest.raises(Paused):
-        runs.trained(lstm, dataset, CPU, Silent(), Pause(0.0))
-    shutil.rmtree(ordered.folder)  # what it shares is behind it now
-    told = runs.trained(lstm, dataset, CPU, Silent(), NEVER)
-    assert "--share runs/mnist-paper-smoke-ordered-0" in told["command"]
+        runs.ensure_trained(lstm, dataset, CPU, SilentReporter(), Pause(0.0))
+    shutil.rmtree(ordered.run_dir)  # what it shares is behind it now
+    info = runs.ensure_trained(lstm, dataset, CPU, SilentReporter(), NEVER)
+    assert "--reuse runs/mnist-paper-smoke-ordered-0" in info["command"]
 
 
-@pytest.mark.parametrize("kind", ["ordered-vae", "standard-vae", "pca"])
-def test_runs_without_codes_are_trained_once_too(dataset: data.Dataset, tmp_path: Path, kind: str) -> None:
-    run = runs.plan(kind, dataset, "smoke", 0, "cpu", tmp_path)
-    told = runs.trained(run, dataset, CPU, Silent(), NEVER)
-    before = (run.folder / "metrics.jsonl").read_bytes()
-    assert runs.trained(run, dataset, CPU, Silent(), NEVER) == told
-    assert (run.folder / "metrics.jsonl").read_bytes() == before
-    assert told["precision"] == "float32"
+@pytest.mark.parametrize("variant", ["ordered-vae", "standard-vae", "pca"])
+def test_runs_without_codes_are_trained_once_too(dataset: data.Dataset, tmp_path: Path, variant: str) -> None:
+    run = runs.plan(variant, dataset, "smoke", 0, "cpu", tmp_path)
+    info = runs.ensure_trained(run, dataset, CPU, SilentReporter(), NEVER)
+    before = (run.run_dir / "metrics.jsonl").read_bytes()
+    assert runs.ensure_trained(run, dataset, CPU, SilentReporter(), NEVER) == info
+    assert (run.run_dir / "metrics.jsonl").read_bytes() == before
+    assert info["precision"] == "float32"
     with pytest.raises(UserError, match="holds a run with seed = 0, not 1"):
-        runs.trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, Silent(), NEVER)
+        runs.ensure_trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, SilentReporter(), NEVER)
     other = runs.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
     with pytest.raises(UserError, match="holds a run with recipe = "):
-        runs.trained(replace(other, folder=run.folder), dataset, CPU, Silent(), NEVER)
+        runs.ensure_trained(replace(other, run_dir=run.run_dir), dataset, CPU, SilentReporter(), NEVER)
 
 
-def test_the_experiments_ask_for_kinds_that_are_there() -> None:
-    assert {kind for experiment in EXPERIMENTS.values() for kind in experiment.runs} == runs.KINDS.keys()
+def test_experiments_use_known_variants() -> None:
+    assert {variant for experiment in EXPERIMENTS.values() for variant in experiment.runs} == runs.VARIANTS.keys()
 
 
 def test_tailored_models_have_the_papers_lengths() -> None:
-    pictures = data.synthetic("cifar10", (3, 32, 32), count=8)
+    images = data.synthetic_images("cifar10", (3, 32, 32), count=8)
     lengths = [
-        runs.plan(tailored(f), pictures, "short", 0, "cpu", Path("runs")).codes.model.autoencoder.length
+        runs.plan(tailored(f), images, "short", 0, "cpu", Path("runs")).codes.model.autoencoder.length
         for f in (0.2, 0.4, 0.6, 0.8, 1.0)
     ]
     assert lengths == [14, 28, 42, 56, 70]
 
 
-def test_unordered_shares_the_first_stage(dataset: data.Dataset, tmp_path: Path) -> None:
-    ordered, unordered = (runs.plan(kind, dataset, "smoke", 0, "cpu", tmp_path) for kind in ("ordered", "unordered"))
-    assert unordered.share == ordered.folder
-    runs.trained(ordered, dataset, CPU, Silent(), NEVER)
-    assert shared_stages(ordered.folder, unordered.config) == 1
-    runs.trained(unordered, dataset, CPU, Silent(), NEVER)
+def test_unordered_reuses_the_first_stage(dataset: data.Dataset, tmp_path: Path) -> None:
+    ordered, unordered = (runs.plan(variant, dataset, "smoke", 0, "cpu", tmp_path) for variant in ("ordered", "unordered"))
+    assert unordered.reuse == ordered.run_dir
+    runs.ensure_trained(ordered, dataset, CPU, SilentReporter(), NEVER)
+    assert reusable_stages(ordered.run_dir, unordered.config) == 1
+    runs.ensure_trained(unordered, dataset, CPU, SilentReporter(), NEVER)
     first, second = (
-        [line for line in read(run.folder / "metrics.jsonl") if line["stage"] == "pretrain"] for run in (ordered, unordered)
+        [line for line in read(run.run_dir / "metrics.jsonl") if line["stage"] == "pretrain"] for run in (ordered, unordered)
     )
     assert first == second, "the seconds too: it was not computed again"
-    after = [(Paths(run.folder).after("pretrain")).read_bytes() for run in (ordered, unordered)]
-    assert after[0] == after[1]
+    stage_weights = [(RunPaths(run.run_dir).stage_weights("pretrain")).read_bytes() for run in (ordered, unordered)]
+    assert stage_weights[0] == stage_weights[1]
 
 
 def test_the_objective_changes_both_stages_of_the_autoencoder_and_its_command() -> None:
-    pictures = data.synthetic("cifar10", (3, 32, 32), count=8)
-    run = runs.plan("sums-by-reconstruction", pictures, "short", 0, "cpu", Path("runs"))
+    images = data.synthetic_images("cifar10", (3, 32, 32), count=8)
+    run = runs.plan("sums-by-reconstruction", images, "short", 0, "cpu", Path("runs"))
     for stage in (run.codes.pretrain, run.codes.ordered):
         assert (stage.reduction, stage.select_by) == ("sum", "reconstruction")
     assert "--set pretrain.reduction=sum --set ordered.reduction=sum --set pretrain.select_by=reconstruction" in run.command

@@ -15,16 +15,16 @@ from anytime.experiments import samples
 from anytime.model import AnytimeModel
 
 
-def test_rows_hold_what_is_drawn(tiny: AnytimeModel) -> None:
-    *grids, drawn = samples.model_rows("ordered", 5, 30, tiny)
+def test_rows_hold_sampled_codes(tiny: AnytimeModel) -> None:
+    *grids, codes_row = samples.model_rows("ordered", 5, 30, tiny)
     assert [(row["fraction"], row["codes"]) for row in grids] == [(0.25, 2), (0.5, 4), (0.75, 6), (1.0, 8)]
-    codes = torch.tensor([[int(code) for code in text.split()] for text in drawn["drawn"]])
+    codes = torch.tensor([[int(code) for code in text.split()] for text in codes_row["sampled_codes"]])
     expected = tiny.sample(30, seed=5)
     assert torch.equal(codes, expected.codes[: samples.SHOWN])
     x = tiny.decode(codes[:, :2])
-    with Image.open(io.BytesIO(base64.b64decode(grids[0]["png"]))) as picture:
-        assert picture.size == (2 + 8 * 30, 2 + 3 * 30)
-        np.testing.assert_array_equal(np.asarray(picture)[2:30, 2:30], (x[0, 0] * 255).round().byte().numpy())
+    with Image.open(io.BytesIO(base64.b64decode(grids[0]["png"]))) as image:
+        assert image.size == (2 + 8 * 30, 2 + 3 * 30)
+        np.testing.assert_array_equal(np.asarray(image)[2:30, 2:30], (x[0, 0] * 255).round().byte().numpy())
     short = tiny.decode(expected.codes[:, :2])
     assert grids[0]["distance"] == pytest.approx(float((short - expected.data).square().mean()), rel=1e-5)
     assert grids[-1]["distance"] == 0.0
@@ -32,9 +32,9 @@ def test_rows_hold_what_is_drawn(tiny: AnytimeModel) -> None:
 
 def rows(ordered: tuple[float, ...], unordered: tuple[float, ...]) -> list[Row]:
     return [
-        {"series": kind, "fraction": fraction, "distance": distance}
-        for kind, distances in (("ordered", ordered), ("unordered", unordered))
-        for fraction, distance in zip(samples.FRACTIONS, distances, strict=True)
+        {"series": variant, "fraction": fraction, "distance": distance}
+        for variant, distances in (("ordered", ordered), ("unordered", unordered))
+        for fraction, distance in zip(samples.GRID_FRACTIONS, distances, strict=True)
     ]
 
 

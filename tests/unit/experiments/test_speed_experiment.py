@@ -25,7 +25,7 @@ def rows(
             "images": 100_000,
             "seconds": seconds,
             "decode_seconds": decode,
-            "decode_share": decode / seconds,
+            "decode_fraction": decode / seconds,
         }
         for fraction, seconds in times.items()
     ]
@@ -52,7 +52,7 @@ def test_verdicts_follow_the_numbers(changes: dict[str, Any], expected: list[boo
     assert [verdict.holds for verdict in speed.decide(rows(**changes))] == expected
 
 
-def test_a_quicker_engine_is_told_beside_and_decides_nothing() -> None:
+def test_faster_engine_is_reported_but_not_judged() -> None:
     quick = [row | {"series": "anytime, cuda", "seconds": 12.0} for row in rows() if row["series"] == "anytime, eager"]
     verdicts = speed.decide(rows() + quick)
     assert [verdict.holds for verdict in verdicts] == [True] * 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anytime.experiments.statistics import CLOSE, averages, below, every, less, values
+from anytime.experiments.statistics import MIN_RELATIVE_GAP, all_below, all_hold, is_below, mean_over, values
 
 
 @pytest.mark.parametrize(
@@ -18,32 +18,32 @@ from anytime.experiments.statistics import CLOSE, averages, below, every, less, 
     ],
 )
 def test_several_seeds_decide_by_their_spread(a: list[float], b: list[float], expected: bool | None) -> None:
-    assert less(a, b) is expected
-    assert less(b, a) is (None if expected is None else not expected)
+    assert is_below(a, b) is expected
+    assert is_below(b, a) is (None if expected is None else not expected)
 
 
 def test_one_seed_decides_what_is_far_apart() -> None:
-    assert less([100.0 * (1 - CLOSE) - 0.1], [100.0]) is True
-    assert less([100.0 * (1 + CLOSE) + 0.1], [100.0]) is False
-    assert less([100.0 * (1 - CLOSE) + 0.1], [100.0]) is None
-    assert less([1.0], [2.0], level=100.0) is None, "a difference of differences is judged by the level of what they are of"
-    assert less([1.0], [9.0], level=100.0) is True
+    assert is_below([100.0 * (1 - MIN_RELATIVE_GAP) - 0.1], [100.0]) is True
+    assert is_below([100.0 * (1 + MIN_RELATIVE_GAP) + 0.1], [100.0]) is False
+    assert is_below([100.0 * (1 - MIN_RELATIVE_GAP) + 0.1], [100.0]) is None
+    assert is_below([1.0], [2.0], level=100.0) is None, "a difference of differences is judged by the level of what they are of"
+    assert is_below([1.0], [9.0], level=100.0) is True
 
 
-def test_every_place_has_to_agree() -> None:
+def test_all_positions_must_agree() -> None:
     near, far, wrong = ([90.0], [91.0]), ([80.0], [90.0]), ([95.0], [90.0])
-    assert below({"a": far, "b": far})[0] is True
-    assert below({"a": far, "b": near})[0] is None
-    assert below({"a": far, "b": near, "c": wrong})[0] is False
-    assert every([]) is True
+    assert all_below({"a": far, "b": far})[0] is True
+    assert all_below({"a": far, "b": near})[0] is None
+    assert all_below({"a": far, "b": near, "c": wrong})[0] is False
+    assert all_hold([]) is True
 
 
 def test_a_factor_sets_the_bar_and_not_the_numbers() -> None:
-    holds, text = below({"0.6": ([88.6], [100.0])}, factor=1.1)
+    holds, text = all_below({"0.6": ([88.6], [100.0])}, factor=1.1)
     assert holds is None
     assert text == "0.6: 88.6 against 100.0; one seed, up to 3% may be chance"
-    assert below({"0.6": ([88.6], [101.0])}, factor=1.1)[0] is True
-    assert below({"0.6": ([88.0, 89.0], [99.0, 102.0])})[1].endswith("spread over seeds up to 3.0")
+    assert all_below({"0.6": ([88.6], [101.0])}, factor=1.1)[0] is True
+    assert all_below({"0.6": ([88.0, 89.0], [99.0, 102.0])})[1].endswith("spread over seeds up to 3.0")
 
 
 def test_numbers_come_by_seed() -> None:
@@ -52,5 +52,5 @@ def test_numbers_come_by_seed() -> None:
     ]  # fmt: skip
     rows += [{"series": "b", "fraction": 0.2, "seed": 0, "fid": 5.0}, {"series": "a", "seed": 0, "bits": 3.0}]
     assert values(rows, "a", "fid", fraction=0.2) == [0.2, 10.2]
-    assert averages(rows, "a", "fid", fraction=(0.2, 1.0)) == [0.6, 10.6]
+    assert mean_over(rows, "a", "fid", fraction=(0.2, 1.0)) == [0.6, 10.6]
     assert values(rows, "a", "bits") == [3.0]

@@ -15,16 +15,16 @@ from anytime.core import results
 from anytime.experiments import results_page, theorem
 
 P = (0.4, 0.3, 0.2, 0.1)
-LAWS = ("none", "independent", "shared", "parity")
+DISTRIBUTIONS = ("none", "independent", "shared", "parity")
 ROOT = Path(anytime.__file__).parents[2]
 
 
-def conditional_information(law: dict[tuple[int, ...], float], a: list[int], b: list[int], given: list[int]) -> float:
+def conditional_information(distribution: dict[tuple[int, ...], float], a: list[int], b: list[int], given: list[int]) -> float:
     """I(a; b | given) of the named components of the outcomes, straight from its definition."""
 
     def marginal(places: list[int]) -> dict[tuple[int, ...], float]:
         out: dict[tuple[int, ...], float] = {}
-        for outcome, p in law.items():
+        for outcome, p in distribution.items():
             key = tuple(outcome[place] for place in places)
             out[key] = out.get(key, 0.0) + p
         return out
@@ -49,11 +49,11 @@ def joint(g: torch.Tensor, noise: torch.Tensor) -> dict[tuple[int, ...], float]:
     return out
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_informations_and_dependence_by_their_definitions(law: str) -> None:
-    noise, g = theorem.noises(3)[law], theorem.bits(4)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_mutual_informations_and_dependence_by_definition(distribution: str) -> None:
+    noise, g = theorem.noise_distributions(3)[distribution], theorem.bits(4)
     assert float(noise.sum()) == pytest.approx(1)
-    known = theorem.informations(torch.tensor(P, dtype=torch.float64), noise, 3)
+    known = theorem.mutual_informations(torch.tensor(P, dtype=torch.float64), noise, 3)
     gained = theorem.gains(known)
     assert known.shape == (8**3, 3)
     for encoder in (0, 5, 137, 300, 511):
@@ -71,7 +71,10 @@ def test_informations_and_dependence_by_their_definitions(law: str) -> None:
 
 
 def test_where_the_condition_holds() -> None:
-    found = {law: [theorem.dependence(noise, i) for i in (2, 3, 4)] for law, noise in theorem.noises(4).items()}
+    found = {
+        distribution: [theorem.dependence(noise, i) for i in (2, 3, 4)]
+        for distribution, noise in theorem.noise_distributions(4).items()
+    }
     assert found["none"] == pytest.approx([0, 0, 0], abs=1e-12)
     assert found["independent"] == pytest.approx([0, 0, 0], abs=1e-12)
     assert found["shared"] == pytest.approx([1, 0, 0], abs=1e-12)
@@ -91,7 +94,7 @@ def test_a_rise_is_a_code_that_says_more_than_the_one_before() -> None:
 
 def test_the_best_code_is_found() -> None:
     """Without noise three bits tell four values apart; the first bit of a best code splits 0.5 to 0.5, and z_1 z_2 is x."""
-    known = theorem.informations(torch.tensor(P, dtype=torch.float64), theorem.noises(3)["none"], 3)
+    known = theorem.mutual_informations(torch.tensor(P, dtype=torch.float64), theorem.noise_distributions(3)["none"], 3)
     entropy = -sum(p * math.log2(p) for p in P)
     assert float(known.sum(1).max()) == pytest.approx(1 + 2 * entropy, abs=1e-12)
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
-from anytime.data.recordings import ABSENT, CROP
-from anytime.metrics.audio import BANDS, band_errors, half_way, log_mel_distance, sound_rows
+from anytime.data.recordings import CROP, PADDING
+from anytime.metrics.audio import BANDS, band_errors, codes_to_half_error, log_mel_distance, reconstruction_error_rows
 from anytime.metrics.code_stats import error_by_codes
-from anytime.metrics.spectrogram import as_pictures, log_mel, mel_bands, stft_distance
+from anytime.metrics.spectrogram import log_mel, mel_bands, spectrogram_images, stft_distance
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
 
@@ -81,7 +81,7 @@ def test_mel_bands_cover_all_frequencies_in_order() -> None:
 
 
 def test_a_spectrogram_shows_high_tones_above_low_ones() -> None:
-    low, high = as_pictures(tones(200, 4000))
+    low, high = spectrogram_images(tones(200, 4000))
     assert low.shape == (1, 64, 61)
     assert 0 <= low.min() <= low.max() <= 1
     assert high.mean(2).argmax() < low.mean(2).argmax()  # the first row is the top
@@ -101,26 +101,26 @@ def model() -> AnytimeModel:
 
 def test_rows_by_code_length(model: AnytimeModel) -> None:
     x = (tones(200, 900, 3000, time=4096) * 32767).round().to(torch.int16)
-    x[1, :, 3000:] = ABSENT
-    rows = sound_rows(model, x, range(5))
+    x[1, :, 3000:] = PADDING
+    rows = reconstruction_error_rows(model, x, range(5))
     assert [row["codes"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["fraction"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]
     assert [row["error"] for row in rows] == pytest.approx(error_by_codes(model, x, range(5)), rel=1e-5)
     assert all(math.isfinite(row[name]) for row in rows for name in ("log_mel", "stft", *BANDS))
     loud = x.clone()
     loud[1, :, 3000:] = 0  # silence that counts is not padding
-    assert sound_rows(model, loud, [4])[0]["error"] != rows[4]["error"]
+    assert reconstruction_error_rows(model, loud, [4])[0]["error"] != rows[4]["error"]
 
 
 def test_silence_leaves_the_whole_of_every_band(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     x = (tones(200, 900, 3000, time=4096) * 32767).round().to(torch.int16)
     monkeypatch.setattr(type(model), "decode", lambda self, codes: torch.zeros(len(codes), 1, 4096))
-    [row] = sound_rows(model, x, [0])
+    [row] = reconstruction_error_rows(model, x, [0])
     assert [row[band] for band in BANDS] == pytest.approx([1, 1, 1])
 
 
 def test_half_way() -> None:
-    assert half_way([1.0, 0.5, 0.0]) == 1
-    assert half_way([1.0, 1.0, 0.9, 0.1]) == 3
-    assert half_way([0.4, 0.3, 0.25, 0.21]) is None
-    assert half_way([0.2, 0.2]) is None
+    assert codes_to_half_error([1.0, 0.5, 0.0]) == 1
+    assert codes_to_half_error([1.0, 1.0, 0.9, 0.1]) == 3
+    assert codes_to_half_error([0.4, 0.3, 0.25, 0.21]) is None
+    assert codes_to_half_error([0.2, 0.2]) is None

@@ -11,19 +11,19 @@ import torch
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.loader import to_float
-from anytime.data.recordings import ABSENT
+from anytime.data.recordings import PADDING
 from anytime.metrics import code_stats
 from anytime.metrics.code_stats import (
-    alarms,
     bits_by_position,
+    code_warnings,
+    copy_code_stats,
+    diagnose,
     empty_tail,
     entropy_by_position,
     error_by_codes,
-    examine,
     gains,
-    read_order,
-    take_over,
-    write_order,
+    read_code_stats,
+    write_code_stats,
 )
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
@@ -46,7 +46,7 @@ def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest
 
 
 @pytest.fixture
-def voice() -> AnytimeModel:
+def audio_model() -> AnytimeModel:
     """Sounds of 1,024 samples, 4 codes of 8, never trained."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -58,18 +58,18 @@ def voice() -> AnytimeModel:
         return AnytimeModel(ModelConfig(name="sound", autoencoder=autoencoder, prior=prior)).eval()
 
 
-def test_padding_of_sounds_is_left_out(voice: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_of_audio_is_left_out(audio_model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its values and of their number; over batches, the last of which holds the short sound alone."""
     monkeypatch.setattr(code_stats, "BATCH", 2)
-    sounds = torch.randint(-9000, 9000, (3, 1, 1024), generator=torch.Generator().manual_seed(0)).to(torch.int16)
-    sounds[2, :, 300:] = ABSENT
-    codes = voice.encode(to_float(sounds))
+    clips = torch.randint(-9000, 9000, (3, 1, 1024), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+    clips[2, :, 300:] = PADDING
+    codes = audio_model.encode(to_float(clips))
     expected = []
     for count in range(5):
-        wrong = (voice.decode(codes[:, :count]) - to_float(sounds)).double().square()
+        wrong = (audio_model.decode(codes[:, :count]) - to_float(clips)).double().square()
         expected.append(float(wrong[:2].sum() + wrong[2, :, :300].sum()) / (2 * 1024 + 300))
-    assert error_by_codes(voice, sounds, range(5)) == pytest.approx(expected, rel=1e-5)
-    found = examine("ordered", voice, sounds)
+    assert error_by_codes(audio_model, clips, range(5)) == pytest.approx(expected, rel=1e-5)
+    found = diagnose("ordered", audio_model, clips)
     assert found is not None
     assert found["error"] == pytest.approx(expected, rel=1e-5)
     assert len(found["entropy"]) == 4
@@ -131,9 +131,9 @@ def test_entropy_of_few_examples_does_not_read_low() -> None:
 HEALTHY = [1.0, *(0.1 + 0.5 * 0.9**i for i in range(1, 41))]
 
 
-def test_a_good_order_raises_no_alarm() -> None:
+def test_a_good_order_gives_no_warning() -> None:
     assert empty_tail(HEALTHY) is None
-    assert alarms(HEALTHY, [3.0] * 40) == []
+    assert code_warnings(HEALTHY, [3.0] * 40) == []
 
 
 @pytest.mark.parametrize(
@@ -146,43 +146,43 @@ def test_a_good_order_raises_no_alarm() -> None:
         ([0.5, 0.0, 0.0, 0.0], 2),  # perfect from the first
     ],
 )
-def test_a_tail_that_brings_nothing(errors: list[float], first: int | None) -> None:
+def test_empty_tail(errors: list[float], first: int | None) -> None:
     assert empty_tail(errors) == first
 
 
-def test_alarms_are_sentences() -> None:
+def test_warnings_are_sentences() -> None:
     entropy = [3.0, 0.0, 3.0, 0.01, 0.02]
-    assert alarms([1.0, 0.5, 0.2, 0.2, 0.2, 0.2], entropy) == [
+    assert code_warnings([1.0, 0.5, 0.2, 0.2, 0.2, 0.2], entropy) == [
         "codes 3-5 bring no gain: error 0.20000 without them, 0.20000 with them",
         "codes 2, 4-5 hardly ever change: below 0.05 bits",
     ]
-    assert alarms([1.0, 0.5, 0.2], [3.0, 0.0]) == ["code 2 hardly ever changes: below 0.05 bits"]
+    assert code_warnings([1.0, 0.5, 0.2], [3.0, 0.0]) == ["code 2 hardly ever changes: below 0.05 bits"]
 
 
-def test_what_a_stage_decides(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_stats, "EXAMPLES", 6)
+def test_diagnose_by_stage(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_stats, "ERROR_EXAMPLES", 6)
     model = copy.deepcopy(tiny).train()  # as a resumed run may leave it: dropout must not speak
-    assert examine("pretrain", model, x) is None
-    found = examine("ordered", model, x)
+    assert diagnose("pretrain", model, x) is None
+    found = diagnose("ordered", model, x)
     assert found is not None
     assert (found["error_examples"], found["examples"]) == (6, 11)
     assert found["error"] == pytest.approx(error_by_codes(tiny, x[:6], range(9)))
     assert found["gain"] == gains(found["error"])
     assert found["entropy"] == entropy_by_position(tiny.encode(to_float(x)), 16)
-    assert found["alarms"] == alarms(found["error"], found["entropy"])
-    assert examine("tune", model.train(), x) == found, "the same is asked of another decoder"
-    known = examine("prior", model.train(), x)
+    assert found["warnings"] == code_warnings(found["error"], found["entropy"])
+    assert diagnose("finetune", model.train(), x) == found, "the same is asked of another decoder"
+    known = diagnose("prior", model.train(), x)
     codes = tiny.encode(to_float(x))
     assert known == asdict(fit(tiny.prior, codes)) | {"bits": pytest.approx(bits_by_position(tiny.prior, codes))}
 
 
 def test_stages_are_kept_side_by_side(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
-    assert read_order(run) == {}
-    write_order(run, "ordered", {"examples": 3, "gain": [1.0]})
-    write_order(run, "prior", {"examples": 3, "bits": [2.0]})
-    assert read_order(run) == {"examples": 3, "gain": [1.0], "bits": [2.0]}
-    write_order(run, "tune", {"examples": 3, "gain": [1.5]})
-    assert read_order(run) == {"examples": 3, "gain": [1.5], "bits": [2.0]}, "the decoder that the model has"
-    take_over(other, run, ("pretrain", "ordered"))
-    assert read_order(other) == {"examples": 3, "gain": [1.0]}, "the prior is not shared"
+    assert read_code_stats(run) == {}
+    write_code_stats(run, "ordered", {"examples": 3, "gain": [1.0]})
+    write_code_stats(run, "prior", {"examples": 3, "bits": [2.0]})
+    assert read_code_stats(run) == {"examples": 3, "gain": [1.0], "bits": [2.0]}
+    write_code_stats(run, "finetune", {"examples": 3, "gain": [1.5]})
+    assert read_code_stats(run) == {"examples": 3, "gain": [1.5], "bits": [2.0]}, "the decoder that the model has"
+    copy_code_stats(other, run, ("pretrain", "ordered"))
+    assert read_code_stats(other) == {"examples": 3, "gain": [1.0]}, "the prior is not shared"

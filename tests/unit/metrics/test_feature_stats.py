@@ -13,7 +13,7 @@ from anytime.core.pause import Pause, Paused
 from anytime.core.random import derive
 from anytime.data.loader import to_float, to_uint8
 from anytime.metrics import feature_stats
-from anytime.metrics.feature_stats import Source, Statistics, gathered, pictures, reconstructions, samples
+from anytime.metrics.feature_stats import FeatureSource, FeatureStatistics, compute_statistics, images, reconstructions, samples
 from anytime.metrics.features import RandomNetwork
 from anytime.model import AnytimeModel
 
@@ -56,7 +56,7 @@ class Watching:
         self.said.append(text)
 
 
-def killed_after(source: Source, chunks: int) -> Source:
+def killed_after(source: FeatureSource, chunks: int) -> FeatureSource:
     """The same source, but the process dies in its next chunk."""
     made = 0
 
@@ -70,7 +70,7 @@ def killed_after(source: Source, chunks: int) -> Source:
     return replace(source, chunk=chunk)
 
 
-def equal(first: list[Statistics], second: list[Statistics]) -> bool:
+def equal(first: list[FeatureStatistics], second: list[FeatureStatistics]) -> bool:
     return len(first) == len(second) and all(
         a.moments.count == b.moments.count
         and torch.equal(a.moments.total, b.moments.total)
@@ -80,8 +80,8 @@ def equal(first: list[Statistics], second: list[Statistics]) -> bool:
     )
 
 
-def test_all_pictures_are_gathered(network: RandomNetwork, x: torch.Tensor) -> None:
-    (found,) = gathered(pictures("data", x), network)
+def test_statistics_cover_all_images(network: RandomNetwork, x: torch.Tensor) -> None:
+    (found,) = compute_statistics(images("data", x), network)
     features = network(x)
     assert found.moments.count == 37
     torch.testing.assert_close(found.moments.mean, features.double().mean(0))
@@ -89,14 +89,14 @@ def test_all_pictures_are_gathered(network: RandomNetwork, x: torch.Tensor) -> N
 
 
 def test_the_features_kept_are_a_mixture(network: RandomNetwork, x: torch.Tensor) -> None:
-    (found,) = gathered(pictures("data", x), network)
+    (found,) = compute_statistics(images("data", x), network)
     nearest = torch.cdist(found.kept, network(x)).argmin(1)
     assert len(set(nearest.tolist())) == 25
     assert nearest.max() > 30, "not the first 25 pictures"
 
 
 def test_reconstructions_by_code_length(network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor) -> None:
-    found = gathered(reconstructions("held-out", tiny, x, COUNTS), network)
+    found = compute_statistics(reconstructions("held-out", tiny, x, COUNTS), network)
     codes = tiny.encode(to_float(x))
     for known, count in zip(found, COUNTS, strict=True):
         expected = network(to_uint8(tiny.decode(codes[:, :count]))).double()
@@ -104,7 +104,9 @@ def test_reconstructions_by_code_length(network: RandomNetwork, tiny: AnytimeMod
         torch.testing.assert_close(known.moments.mean, expected.mean(0), rtol=1e-5, atol=1e-6)
 
 
-def test_samples_are_drawn_once_and_cut(network: RandomNetwork, tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_generated_once_and_truncated(
+    network: RandomNetwork, tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is drawn at full length and decoded from a prefix is what a shorter request gives (law 2)."""
     asked = []
     draw = AnytimeModel.sample
@@ -114,7 +116,7 @@ def test_samples_are_drawn_once_and_cut(network: RandomNetwork, tiny: AnytimeMod
         return draw(model, n, **settings)
 
     monkeypatch.setattr(AnytimeModel, "sample", sample)
-    found = gathered(samples("samples", tiny, 23, COUNTS, seed=5), network)
+    found = compute_statistics(samples("samples", tiny, 23, COUNTS, seed=5), network)
     assert [n for n, _ in asked] == [10, 10, 3]
     monkeypatch.undo()
     for known, count in zip(found, COUNTS, strict=True):
@@ -122,8 +124,8 @@ def test_samples_are_drawn_once_and_cut(network: RandomNetwork, tiny: AnytimeMod
         torch.testing.assert_close(known.moments.mean, network(torch.cat(shorter)).double().mean(0), rtol=1e-5, atol=1e-6)
 
 
-SOURCES: dict[str, Callable[[AnytimeModel, torch.Tensor], Source]] = {
-    "pictures": lambda model, x: pictures("data", x),
+SOURCES: dict[str, Callable[[AnytimeModel, torch.Tensor], FeatureSource]] = {
+    "pictures": lambda model, x: images("data", x),
     "reconstructions": lambda model, x: reconstructions("held-out", model, x, COUNTS),
     "samples": lambda model, x: samples("samples", model, 37, COUNTS, seed=1),
 }
@@ -135,11 +137,11 @@ def test_a_killed_run_goes_on(
     kind: str, chunks: int, network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor, tmp_path: Path
 ) -> None:
     source = SOURCES[kind](tiny, x)
-    whole = gathered(source, network)
+    whole = compute_statistics(source, network)
     with pytest.raises(KeyboardInterrupt):
-        gathered(killed_after(source, chunks), network, tmp_path)
+        compute_statistics(killed_after(source, chunks), network, tmp_path)
     watching = Watching()
-    assert equal(gathered(killed_after(source, 4 - chunks), network, tmp_path, watching), whole)
+    assert equal(compute_statistics(killed_after(source, 4 - chunks), network, tmp_path, watching), whole)
     assert watching.stages == [(source.label, 10 * chunks * source.series, 37 * source.series)]
     assert len(watching.steps) == (4 - chunks) * source.series
     assert watching.steps == sorted(set(watching.steps))
@@ -147,10 +149,10 @@ def test_a_killed_run_goes_on(
 
 
 def test_what_is_gathered_is_found_again(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
-    source = pictures("data", x)
-    whole = gathered(source, network, tmp_path)
+    source = images("data", x)
+    whole = compute_statistics(source, network, tmp_path)
     watching = Watching()
-    assert equal(gathered(killed_after(source, 0), network, tmp_path, watching), whole)
+    assert equal(compute_statistics(killed_after(source, 0), network, tmp_path, watching), whole)
     assert watching.stages == []
     assert not list(tmp_path.glob(".*"))
 
@@ -158,7 +160,7 @@ def test_what_is_gathered_is_found_again(network: RandomNetwork, x: torch.Tensor
 def test_what_was_gathered_of_others_is_not_gone_on_with(
     network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor, tmp_path: Path
 ) -> None:
-    gathered(samples("samples", tiny, 20, COUNTS, seed=1), network, tmp_path)
+    compute_statistics(samples("samples", tiny, 20, COUNTS, seed=1), network, tmp_path)
     other_network = RandomNetwork(torch.device("cpu"))
     other_network.digest = "another"
     others = [
@@ -166,37 +168,37 @@ def test_what_was_gathered_of_others_is_not_gone_on_with(
         (samples("samples", tiny, 30, COUNTS, seed=1), network),
         (samples("samples", tiny, 20, [2, 5], seed=1), network),
         (samples("samples", tiny, 20, COUNTS, seed=1), other_network),
-        (pictures("samples", x), network),
+        (images("samples", x), network),
     ]
     for source, theirs in others:
-        assert equal(gathered(source, theirs, tmp_path), gathered(source, theirs))
+        assert equal(compute_statistics(source, theirs, tmp_path), compute_statistics(source, theirs))
     assert len(list(tmp_path.iterdir())) == 1 + len(others)
 
 
 def test_a_damaged_file_is_made_again(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
-    whole = gathered(pictures("data", x), network, tmp_path)
+    whole = compute_statistics(images("data", x), network, tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-100])
-    assert equal(gathered(pictures("data", x), network, tmp_path), whole)
-    assert equal(gathered(killed_after(pictures("data", x), 0), network, tmp_path), whole)
+    assert equal(compute_statistics(images("data", x), network, tmp_path), whole)
+    assert equal(compute_statistics(killed_after(images("data", x), 0), network, tmp_path), whole)
 
 
 def test_a_place_that_cannot_be_written_costs_nothing_but_time(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     watching = Watching()
-    found = gathered(pictures("data", x), network, tmp_path / "file", watching)
-    assert equal(found, gathered(pictures("data", x), network))
+    found = compute_statistics(images("data", x), network, tmp_path / "file", watching)
+    assert equal(found, compute_statistics(images("data", x), network))
     assert len(watching.said) == 1
     assert "cannot be written" in watching.said[0]
 
 
 def test_a_paused_gathering_goes_on(tiny: AnytimeModel, network: RandomNetwork, tmp_path: Path) -> None:
     source = samples("samples", tiny, 37, COUNTS, seed=3)
-    whole = gathered(source, network)
+    whole = compute_statistics(source, network)
     parts = []
     for _ in range(9):
         try:
-            found = gathered(source, network, tmp_path, pause=Pause(0.0))
+            found = compute_statistics(source, network, tmp_path, pause=Pause(0.0))
         except Paused as pause:
             parts.append(str(pause))
         else:
@@ -207,4 +209,4 @@ def test_a_paused_gathering_goes_on(tiny: AnytimeModel, network: RandomNetwork, 
 
 def test_what_cannot_be_kept_is_not_paused(tiny: AnytimeModel, network: RandomNetwork) -> None:
     source = samples("samples", tiny, 37, COUNTS, seed=3)
-    assert equal(gathered(source, network, pause=Pause(0.0)), gathered(source, network))
+    assert equal(compute_statistics(source, network, pause=Pause(0.0)), compute_statistics(source, network))

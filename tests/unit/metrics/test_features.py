@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anytime.metrics.features import FeatureNetwork, RandomNetwork, coloured
+from anytime.metrics.features import FeatureNetwork, RandomNetwork, to_rgb
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def test_the_random_network_is_always_the_same(x: torch.Tensor) -> None:
     assert first.distance == "frechet_random"
 
 
-def test_features_tell_pictures_apart(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_differ_between_images(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     network = RandomNetwork(torch.device("cpu"))
     features = network(x)
     assert features.shape == (9, network.size)
@@ -32,9 +32,9 @@ def test_features_tell_pictures_apart(x: torch.Tensor, monkeypatch: pytest.Monke
     torch.testing.assert_close(network(x), features)
 
 
-def test_grey_pictures_are_three_equal_colours(x: torch.Tensor) -> None:
+def test_grey_images_become_rgb(x: torch.Tensor) -> None:
     grey = x[:, :1]
-    assert torch.equal(coloured(grey), grey.repeat(1, 3, 1, 1))
-    assert torch.equal(coloured(x), x)
+    assert torch.equal(to_rgb(grey), grey.repeat(1, 3, 1, 1))
+    assert torch.equal(to_rgb(x), x)
     network = RandomNetwork(torch.device("cpu"))
     assert torch.equal(network(grey), network(grey.repeat(1, 3, 1, 1)))

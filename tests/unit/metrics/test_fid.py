@@ -12,7 +12,7 @@ def normal(n: int, size: int = 5) -> torch.Tensor:
 
 def test_moments_are_those_of_all_batches_together() -> None:
     features = normal(101)
-    summed = Moments.none(5)
+    summed = Moments.empty(5)
     for part in features.split(7):
         summed = summed + Moments.of(part)
     assert summed.count == 101

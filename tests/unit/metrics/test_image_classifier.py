@@ -8,20 +8,25 @@ import torch
 
 from anytime import data
 from anytime.core import storage
-from anytime.data.labels import Labels, load_labels
-from anytime.evaluation.classifier_rows import recognition_rows
+from anytime.data.labels import ImageLabels, load_labels
+from anytime.evaluation.classifier_rows import classifier_rows
 from anytime.metrics import image_classifier
 from anytime.metrics.features import FeatureNetwork
-from anytime.metrics.image_classifier import ClassifierConfig, ClassifierNetwork, recognised, trained_classifier
+from anytime.metrics.image_classifier import (
+    ClassifierConfig,
+    ClassifierNetwork,
+    confident_predictions,
+    load_or_train_classifier,
+)
 from anytime.model import AnytimeModel
-from anytime.training.log import Silent
+from anytime.training.log import SilentReporter
 
 CPU = torch.device("cpu")
 QUICK = ClassifierConfig(width=8, epochs=3, batch=64)
 
 
 @pytest.fixture(scope="module")
-def digits() -> tuple[data.Dataset, Labels]:
+def digits() -> tuple[data.Dataset, ImageLabels]:
     return data.load("digits").subset(1500, 200), load_labels("digits").subset(1500, 200)
 
 
@@ -31,11 +36,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def network(digits: tuple[data.Dataset, Labels], cache: Path) -> ClassifierNetwork:
-    return trained_classifier(*digits, QUICK, CPU, Silent(), cache)
+def network(digits: tuple[data.Dataset, ImageLabels], cache: Path) -> ClassifierNetwork:
+    return load_or_train_classifier(*digits, QUICK, CPU, SilentReporter(), cache)
 
 
-def test_it_learns(network: ClassifierNetwork, digits: tuple[data.Dataset, Labels]) -> None:
+def test_it_learns(network: ClassifierNetwork, digits: tuple[data.Dataset, ImageLabels]) -> None:
     dataset, labels = digits
     assert network.accuracy(dataset.held_out, labels.test) > 0.9
     wrong = (labels.test + 1) % 10
@@ -44,38 +49,38 @@ def test_it_learns(network: ClassifierNetwork, digits: tuple[data.Dataset, Label
     assert network(dataset.held_out).shape == (200, network.size) == (200, 128)
 
 
-def test_training_leaves_the_generator_alone(digits: tuple[data.Dataset, Labels], tmp_path: Path) -> None:
+def test_training_leaves_the_generator_alone(digits: tuple[data.Dataset, ImageLabels], tmp_path: Path) -> None:
     state = torch.random.get_rng_state()
-    trained_classifier(*digits, replace(QUICK, epochs=1), CPU, Silent(), tmp_path)
+    load_or_train_classifier(*digits, replace(QUICK, epochs=1), CPU, SilentReporter(), tmp_path)
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_it_is_kept_and_made_again_when_it_must_be(
-    network: ClassifierNetwork, digits: tuple[data.Dataset, Labels], cache: Path, monkeypatch: pytest.MonkeyPatch
+    network: ClassifierNetwork, digits: tuple[data.Dataset, ImageLabels], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings = []
-    train = image_classifier._trained
+    train = image_classifier._train
     monkeypatch.setattr(image_classifier, "_trained", lambda *given: trainings.append(given) or train(*given))
-    assert trained_classifier(*digits, QUICK, CPU, Silent(), cache).digest == network.digest
+    assert load_or_train_classifier(*digits, QUICK, CPU, SilentReporter(), cache).digest == network.digest
     assert not trainings
     (path,) = (cache / "classifiers").iterdir()
     path.write_bytes(path.read_bytes()[:-9])
-    assert trained_classifier(*digits, QUICK, CPU, Silent(), cache).digest == network.digest, "the same on a CPU"
+    assert load_or_train_classifier(*digits, QUICK, CPU, SilentReporter(), cache).digest == network.digest, "the same on a CPU"
     assert len(trainings) == 1
-    other = trained_classifier(*digits, replace(QUICK, seed=1), CPU, Silent(), cache)
+    other = load_or_train_classifier(*digits, replace(QUICK, seed=1), CPU, SilentReporter(), cache)
     assert other.digest != network.digest
     assert len(trainings) == 2
-    trained_classifier(*digits, QUICK, CPU, Silent(), cache)
+    load_or_train_classifier(*digits, QUICK, CPU, SilentReporter(), cache)
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_else(digits: tuple[data.Dataset, Labels], tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_costs_nothing_else(digits: tuple[data.Dataset, ImageLabels], tmp_path: Path) -> None:
     (tmp_path / "classifiers").write_text("in the way")
-    said = Told()
-    assert trained_classifier(*digits, replace(QUICK, epochs=1), CPU, said, tmp_path).size == 128
-    assert "going on without keeping the classifier" in said.texts[0]
+    messages = RecordingReporter()
+    assert load_or_train_classifier(*digits, replace(QUICK, epochs=1), CPU, messages, tmp_path).size == 128
+    assert "going on without keeping the classifier" in messages.texts[0]
 
 
-class Told(Silent):
+class RecordingReporter(SilentReporter):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -84,41 +89,43 @@ class Told(Silent):
 
 
 def test_recognised_by_hand() -> None:
-    chances = torch.zeros(4, 10)
-    chances[0, 3], chances[1, 3], chances[2, 7], chances[3, 1] = 0.95, 0.99, 0.91, 0.9
-    found = recognised(chances)
-    assert found.sure == 0.75, "0.9 itself is not above it"
-    assert found.shares == pytest.approx([0, 0, 0, 2 / 3, 0, 0, 0, 1 / 3, 0, 0])
-    nothing = recognised(torch.full((3, 10), 0.1))
-    assert (nothing.sure, nothing.shares) == (0.0, [0.0] * 10)
+    probabilities = torch.zeros(4, 10)
+    probabilities[0, 3], probabilities[1, 3], probabilities[2, 7], probabilities[3, 1] = 0.95, 0.99, 0.91, 0.9
+    found = confident_predictions(probabilities)
+    assert found.confident == 0.75, "0.9 itself is not above it"
+    assert found.class_fractions == pytest.approx([0, 0, 0, 2 / 3, 0, 0, 0, 1 / 3, 0, 0])
+    nothing = confident_predictions(torch.full((3, 10), 0.1))
+    assert (nothing.confident, nothing.class_fractions) == (0.0, [0.0] * 10)
 
 
-def test_rows(tiny: AnytimeModel, digits: tuple[data.Dataset, Labels], network: ClassifierNetwork, cache: Path) -> None:
+def test_rows(tiny: AnytimeModel, digits: tuple[data.Dataset, ImageLabels], network: ClassifierNetwork, cache: Path) -> None:
     dataset, labels = digits
-    judge, real, *seen = recognition_rows(tiny, dataset, labels, (0.5, 1.0), 150, seed=3, config=QUICK, cache=cache)
+    judge, real, *seen = classifier_rows(tiny, dataset, labels, (0.5, 1.0), 150, seed=3, config=QUICK, cache=cache)
     assert judge["series"] == "classifier"
     assert judge["accuracy"] == pytest.approx(network.accuracy(dataset.held_out, labels.test))
     assert real["series"] == "recognised data"
-    assert real["sure"] > 0.5, "real digits are recognised"
-    assert max(real["shares"]) < 0.25
+    assert real["confident"] > 0.5, "real digits are recognised"
+    assert max(real["class_fractions"]) < 0.25
     assert real["recall_classifier"] > 0.5
     assert [(row["series"], row["fraction"], row["codes"]) for row in seen] == [("recognised", 0.5, 4), ("recognised", 1.0, 8)]
     assert {(row["samples"], row["reference"], row["seed"]) for row in seen} == {(150, 200, 3)}
-    chances = network.chances(network(samples_of(tiny, 150, 3)))
-    assert seen[-1]["sure"] == pytest.approx(recognised(chances).sure)
+    probabilities = network.probabilities(network(sample_count(tiny, 150, 3)))
+    assert seen[-1]["confident"] == pytest.approx(confident_predictions(probabilities).confident)
     assert all(row["recall_classifier"] < real["recall_classifier"] for row in seen), "an untrained model draws no digits"
 
 
-def samples_of(model: AnytimeModel, count: int, seed: int) -> torch.Tensor:
+def sample_count(model: AnytimeModel, count: int, seed: int) -> torch.Tensor:
     from anytime.core.random import derive
 
     return model.sample(count, seed=derive(seed, "evaluation", 0)).uint8()
 
 
-def test_a_set_without_a_test_part_is_refused(tiny: AnytimeModel, digits: tuple[data.Dataset, Labels], cache: Path) -> None:
+def test_a_set_without_a_test_part_is_refused(
+    tiny: AnytimeModel, digits: tuple[data.Dataset, ImageLabels], cache: Path
+) -> None:
     dataset, labels = digits
     with pytest.raises(ValueError, match="digits has none"):
-        recognition_rows(tiny, replace(dataset, test=None), labels, (1.0,), 10, cache=cache)
+        classifier_rows(tiny, replace(dataset, test=None), labels, (1.0,), 10, cache=cache)
 
 
 def test_its_file_says_what_it_was_trained_on(network: ClassifierNetwork, cache: Path) -> None:

@@ -63,7 +63,7 @@ def checksum(path: Path) -> str:
     return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_pictures_are_resized_and_centred_as_fid_wants(saved: Path) -> None:
+def test_images_are_resized_and_scaled_for_fid(saved: Path) -> None:
     """Half-pixel centres, no corner aligned, clamped at the border; then (x − 128) / 128."""
     ramp = np.arange(32) * 8
     x = torch.from_numpy(ramp.astype(np.uint8)).expand(3, 1, 32, 32)

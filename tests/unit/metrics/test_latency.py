@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from anytime.metrics import latency
-from anytime.metrics.latency import Engine, speed_by_codes
+from anytime.metrics.latency import TimedSampler, latency_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.gumbel import Settings
 from anytime.sampling.sample import Sample
 
 
-class Clockwork:
+class FakeSampler:
     """A model whose steps take 1 ms a sample and whose decodes take 2, by its own clock; the first request is slow."""
 
     device = torch.device("cpu")
@@ -37,29 +37,29 @@ class Clockwork:
 
 
 def test_times_by_a_fake_clock() -> None:
-    model, done = Clockwork(), list[int]()
-    found = speed_by_codes(model, [3, 8], batch=10, repeats=5, clock=model.clock, progress=done.append)
+    model, done = FakeSampler(), list[int]()
+    found = latency_by_codes(model, [3, 8], batch=10, repeats=5, clock=model.clock, progress=done.append)
     assert [(s.codes, s.batch, s.repeats) for s in found] == [(3, 10, 5), (8, 10, 5)]
     assert [s.p50 for s in found] == pytest.approx([0.05, 0.10])
     assert [s.p95 for s in found] == pytest.approx([0.05, 0.10]), "the slow first request is a warm-up"
     assert [s.samples_per_second for s in found] == pytest.approx([200, 100])
     assert [s.draw for s in found] == pytest.approx([0.03, 0.08])
-    assert [s.decode_share for s in found] == pytest.approx([0.4, 0.2])
+    assert [s.decode_fraction for s in found] == pytest.approx([0.4, 0.2])
     assert len(set(model.asked)) == len(model.asked) == 12, "a seed of its own for every repetition"
     assert done == [1, 2, 3, 4, 5]
     assert [codes for _, _, codes in model.asked[2:6]] == [3, 8, 3, 8], "in rounds: what slows the machine down slows all"
 
 
 def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Clockwork()
+    model = FakeSampler()
     monkeypatch.setattr(latency, "PATIENCE", 0.39)
     for counts, rounds in (([3], 4), ([80], 3), ([3, 4], 4)):
-        found = speed_by_codes(model, counts, batch=10, repeats=20, clock=model.clock)
+        found = latency_by_codes(model, counts, batch=10, repeats=20, clock=model.clock)
         assert [s.repeats for s in found] == [rounds] * len(counts)
 
 
 def test_a_real_model(tiny: AnytimeModel) -> None:
-    (found,) = speed_by_codes(Engine(tiny), [8], batch=4, repeats=3)
+    (found,) = latency_by_codes(TimedSampler(tiny), [8], batch=4, repeats=3)
     assert 0 < found.decode < found.p50 <= found.p95
     assert found.samples_per_second == pytest.approx(4 / found.p50)
 
@@ -67,7 +67,7 @@ def test_a_real_model(tiny: AnytimeModel) -> None:
 def test_the_decoder_that_is_timed_is_the_engines_own(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, decode = list[int](), tiny.engine.decode
     monkeypatch.setattr(tiny.engine, "decode", lambda codes: asked.append(len(codes)) or decode(codes))
-    speed_by_codes(Engine(tiny), [2, 8], batch=4, repeats=1)
+    latency_by_codes(TimedSampler(tiny), [2, 8], batch=4, repeats=1)
     assert asked == [4] * 8, "two lengths, each drawn and decoded twice"
 
 
@@ -75,5 +75,5 @@ def test_what_is_drawn_without_a_decode_is_what_a_request_draws(tiny: AnytimeMod
     asked = tiny.sample(5, seed=3, codes=6).codes
     monkeypatch.setattr(tiny.engine, "decode", lambda codes: pytest.fail("decoded"))
     assert torch.equal(tiny.session(5, seed=3).draw(6), asked)
-    monkeypatch.setattr(tiny.engine, "wave", 2)
-    assert [len(codes) for codes in Engine(tiny).draw(5, seed=3, codes=6)] == [2, 2, 1], "in waves, as a request is"
+    monkeypatch.setattr(tiny.engine, "microbatch", 2)
+    assert [len(codes) for codes in TimedSampler(tiny).draw(5, seed=3, codes=6)] == [2, 2, 1], "in waves, as a request is"

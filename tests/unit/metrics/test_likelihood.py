@@ -10,7 +10,7 @@ from anytime.metrics.likelihood import bits_per_dim
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
-def test_bits_per_dimension_are_of_each_picture_and_its_own_noise(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_per_dim_use_noise_per_image(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whatever batches, whoever comes before; another seed dequantises otherwise."""
     with torch.random.fork_rng():
         torch.manual_seed(0)

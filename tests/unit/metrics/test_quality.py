@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from anytime import data
-from anytime.metrics.feature_stats import Statistics, gathered, samples
+from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics, samples
 from anytime.metrics.features import RandomNetwork
-from anytime.metrics.quality import compared, data_row, reconstruction_rows, reference, sample_rows
+from anytime.metrics.quality import compute_metrics, data_row, reconstruction_rows, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 
 FRACTIONS = (0.25, 1.0)
@@ -26,11 +26,11 @@ def dataset() -> data.Dataset:
 
 
 @pytest.fixture(scope="module")
-def real(network: RandomNetwork, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Statistics:
-    return reference(dataset.train, network, tmp_path_factory.mktemp("cache"))
+def real(network: RandomNetwork, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> FeatureStatistics:
+    return reference_statistics(dataset.train, network, tmp_path_factory.mktemp("cache"))
 
 
-def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: Statistics, tmp_path: Path) -> None:
+def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics, tmp_path: Path) -> None:
     rows = sample_rows(tiny, FRACTIONS, 120, real, network, seed=3, folder=tmp_path)
     assert [(row["series"], row["fraction"], row["codes"]) for row in rows] == [("samples", 0.25, 2), ("samples", 1.0, 8)]
     for row in rows:
@@ -39,20 +39,24 @@ def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: Stati
         assert "warning" not in row
         assert (row["samples"], row["reference"], row["kept"], row["seed"]) == (120, 300, 120, 3)
         assert row["network"] == "random"
-    found = gathered(samples("samples", tiny, 120, [2, 8], 3), network)
-    assert [compared(known, real, network)["frechet_random"] for known in found] == [row["frechet_random"] for row in rows]
+    found = compute_statistics(samples("samples", tiny, 120, [2, 8], 3), network)
+    assert [compute_metrics(known, real, network)["frechet_random"] for known in found] == [
+        row["frechet_random"] for row in rows
+    ]
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=3) == rows
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=4) != rows
 
 
-def test_rows_of_reconstructions(network: RandomNetwork, tiny: AnytimeModel, real: Statistics, dataset: data.Dataset) -> None:
+def test_rows_of_reconstructions(
+    network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics, dataset: data.Dataset
+) -> None:
     rows = reconstruction_rows(tiny, dataset.held_out, FRACTIONS, real, network, series="mine")
     assert [(row["series"], row["codes"], row["samples"]) for row in rows] == [("mine", 2, 100), ("mine", 8, 100)]
     assert rows[0]["frechet_random"] != rows[1]["frechet_random"]
 
 
 def test_held_out_data_are_better_than_what_an_untrained_model_draws(
-    network: RandomNetwork, tiny: AnytimeModel, real: Statistics, dataset: data.Dataset, tmp_path: Path
+    network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics, dataset: data.Dataset, tmp_path: Path
 ) -> None:
     row = data_row(dataset.held_out, real, network, tmp_path)
     (drawn,) = sample_rows(tiny, [1.0], 120, real, network)
@@ -62,13 +66,15 @@ def test_held_out_data_are_better_than_what_an_untrained_model_draws(
     assert row["precision_random"] > 0.5 > drawn["precision_random"]
 
 
-def test_fewer_samples_than_features_are_said_in_the_row(network: RandomNetwork, tiny: AnytimeModel, real: Statistics) -> None:
+def test_fewer_samples_than_features_are_said_in_the_row(
+    network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics
+) -> None:
     (row,) = sample_rows(tiny, [1.0], 64, real, network)
     assert row["warning"] == "64 samples are no more than the 64 features: frechet_random reads too high"
     (row,) = sample_rows(tiny, [1.0], 65, real, network)
     assert "warning" not in row
 
 
-def test_two_samples_are_enough(network: RandomNetwork, tiny: AnytimeModel, real: Statistics) -> None:
+def test_two_samples_are_enough(network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics) -> None:
     (row,) = sample_rows(tiny, [1.0], 2, real, network)
     assert all(isinstance(row[name], float) and row[name] == row[name] for name in NUMBERS)

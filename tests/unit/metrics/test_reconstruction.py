@@ -26,7 +26,7 @@ def test_errors_of_principal_components(x: torch.Tensor) -> None:
     assert found[0] == pytest.approx(float((pixels - pixels.mean(0)).square().mean()), rel=1e-5)
 
 
-def test_the_rows_of_a_picture_make_up_its_error(tiny: AnytimeModel, x: torch.Tensor) -> None:
+def test_row_errors_sum_to_the_image_error(tiny: AnytimeModel, x: torch.Tensor) -> None:
     by_row, (whole,) = error_by_row(tiny, x, 3), error_by_codes(tiny, x, [3])
     assert len(by_row) == 28
     assert sum(by_row) / 28 == pytest.approx(whole)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def stocked(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundled_dir(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shelf with one model on it, and an empty folder to stand in."""
     monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
     copy.deepcopy(tiny).save(tmp_path / "shelf" / "little-one")
@@ -33,21 +33,21 @@ def stocked(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return tmp_path / "shelf"
 
 
-def test_a_model_is_found_by_its_name(stocked: Path, tiny: AnytimeModel) -> None:
-    assert registry.names() == ["little-one"], "a folder without a config is no model"
+def test_a_model_is_found_by_its_name(bundled_dir: Path, tiny: AnytimeModel) -> None:
+    assert registry.bundled_names() == ["little-one"], "a folder without a config is no model"
     assert load("little-one").hash == tiny.hash
-    assert locate("little-one") == stocked / "little-one"
+    assert locate("little-one") == bundled_dir / "little-one"
 
 
-def test_a_folder_that_holds_a_model_comes_first(stocked: Path, tiny: AnytimeModel) -> None:
+def test_a_folder_that_holds_a_model_comes_first(bundled_dir: Path, tiny: AnytimeModel) -> None:
     Path("little-one").mkdir()
-    assert locate("little-one") == stocked / "little-one", "an empty folder of that name hides nothing"
+    assert locate("little-one") == bundled_dir / "little-one", "an empty folder of that name hides nothing"
     copy.deepcopy(tiny).save("little-one")
     assert locate("little-one") == Path("little-one")
 
 
 @pytest.mark.parametrize("name", ["little-on", "nothing", "notes", "../shelf/none", ""])
-def test_a_wrong_name_shows_the_list(name: str, stocked: Path) -> None:
+def test_a_wrong_name_shows_the_list(name: str, bundled_dir: Path) -> None:
     with pytest.raises(UserError) as error:
         load(name)
     text = str(error.value)
@@ -56,9 +56,9 @@ def test_a_wrong_name_shows_the_list(name: str, stocked: Path) -> None:
     assert ("did you mean 'little-one'?" in text) == (name == "little-on")
 
 
-def test_an_empty_shelf_says_so(stocked: Path) -> None:
-    shutil.rmtree(stocked / "little-one")
-    assert registry.names() == []
+def test_empty_registry_error(bundled_dir: Path) -> None:
+    shutil.rmtree(bundled_dir / "little-one")
+    assert registry.bundled_names() == []
     with pytest.raises(UserError, match="nor one of the package, which holds none yet; train one with `anytime train digits`"):
         load("mnist")
 
@@ -67,16 +67,16 @@ def test_an_empty_shelf_says_so(stocked: Path) -> None:
 
 
 def test_the_models_of_the_package_are_small() -> None:
-    assert registry.weight(registry.FOLDER) <= registry.LIMIT == 20_000_000
+    assert registry.total_bytes(registry.BUNDLED_DIR) <= registry.MAX_BYTES == 20_000_000
 
 
 def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
     """FID never rises by more than a point from any length to a longer one; the README tells the same numbers."""
     told = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in registry.names():
+    for name in registry.bundled_names():
         model = load(name, "cpu")
-        assert model.table is not None
-        found = [row.fid for row in model.table.rows if row.fid is not None]
+        assert model.quality_table is not None
+        found = [row.fid for row in model.quality_table.rows if row.fid is not None]
         assert len(found) == 5
         assert all(later - earlier <= 1 for earlier, later in combinations(found, 2)), name
         assert f"| {name}, {model.length} codes | {' | '.join(f'{fid:.1f}' for fid in found)} |" in told
@@ -84,10 +84,10 @@ def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
 
 def test_the_models_of_the_package_are_whole() -> None:
     """Each loads, has its card with figures, and its own table of full scale."""
-    for name in registry.names():
+    for name in registry.bundled_names():
         model = load(name, "cpu")
-        assert model.table is not None and model.table.scale == "full", name
-        text = (registry.FOLDER / name / model_card.FILE).read_text(encoding="utf-8")
+        assert model.quality_table is not None and model.quality_table.scale == "full", name
+        text = (registry.BUNDLED_DIR / name / model_card.FILE).read_text(encoding="utf-8")
         assert model.hash in text and model_card.UNMEASURED not in text and "smoke" not in text, name
 
 
@@ -106,5 +106,5 @@ def test_models_travel_in_wheel_and_sdist(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert {f"anytime/{name}" for name in files} <= set(archive.namelist())
     with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-        assert {f"src/anytime/{name}" for name in files} <= names
+        bundled_names = {name.partition("/")[2] for name in archive.getnames()}
+        assert {f"src/anytime/{name}" for name in files} <= bundled_names

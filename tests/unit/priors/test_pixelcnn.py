@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anytime import priors
 from anytime.core.errors import UserError
-from anytime.priors.pixelcnn import FIRST, THEN, PixelCNN, PixelCNNConfig
+from anytime.priors.pixelcnn import FIRST_KERNEL, KERNEL, PixelCNN, PixelCNNConfig
 from anytime.priors.prior import Prior
 from anytime.priors.transformer import Transformer, TransformerConfig
 
@@ -34,13 +34,13 @@ def codes() -> Tensor:
 
 def masked_convolution(layer: nn.Conv2d, x: Tensor, kernel: int, rows: bool, first: bool) -> Tensor:
     """The textbook way: a square, padded kernel of which all that must not be seen is zero."""
-    reach = kernel // 2
+    radius = kernel // 2
     weight = x.new_zeros(*layer.weight.shape[:2], kernel, kernel)
     if rows:
-        weight[:, :, : reach + (not first)] = layer.weight
+        weight[:, :, : radius + (not first)] = layer.weight
     else:
-        weight[:, :, reach, : reach + (not first)] = layer.weight[:, :, 0]
-    return F.conv2d(x, weight, layer.bias, padding=reach)
+        weight[:, :, radius, : radius + (not first)] = layer.weight[:, :, 0]
+    return F.conv2d(x, weight, layer.bias, padding=radius)
 
 
 @torch.no_grad()
@@ -48,7 +48,7 @@ def test_forward_against_masked_convolutions(small: PixelCNN, codes: Tensor) -> 
     """Gated PixelCNN as printed: both stacks gated, a 1 × 1 link from the vertical one before its gate, a residual sum."""
     v = h = F.pad(small.tokens(codes), (0, 0, 0, 2)).view(5, 4, 4, 6).permute(0, 3, 1, 2)
     for index, layer in enumerate(small.layers):
-        kernel, first = (FIRST, True) if index == 0 else (THEN, False)
+        kernel, first = (FIRST_KERNEL, True) if index == 0 else (KERNEL, False)
         above = masked_convolution(layer.vertical, v, kernel, rows=True, first=first)
         across = masked_convolution(layer.horizontal, h, kernel, rows=False, first=first)
         both = across + layer.link(above)

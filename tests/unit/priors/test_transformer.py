@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anytime.core.errors import UserError
 from anytime.priors.prior import Prior
-from anytime.priors.transformer import Block, Transformer, TransformerConfig
+from anytime.priors.transformer import Transformer, TransformerBlock, TransformerConfig
 
 SMALL: dict[str, Any] = {"length": 7, "codebook_size": 11, "layers": 3, "width": 24, "hidden": 40, "heads": 4}
 
@@ -31,7 +31,7 @@ def codes() -> Tensor:
     return torch.randint(11, (5, 7), generator=torch.Generator().manual_seed(0))
 
 
-def oracle_layer(block: Block, config: TransformerConfig) -> nn.TransformerEncoderLayer:
+def oracle_layer(block: TransformerBlock, config: TransformerConfig) -> nn.TransformerEncoderLayer:
     """torch's own post-norm layer with the same weights."""
     layer = nn.TransformerEncoderLayer(
         config.width, config.heads, config.hidden, dropout=0.0, activation="relu", batch_first=True, norm_first=False
@@ -59,7 +59,7 @@ def test_forward_against_torchs_own_layers(small: Transformer, codes: Tensor) ->
     h = F.layer_norm(h, (24,), small.embedding_norm.weight, small.embedding_norm.bias)
     later = torch.ones(7, 7, dtype=torch.bool).triu(1)
     for block in small.blocks:
-        assert isinstance(block, Block)
+        assert isinstance(block, TransformerBlock)
         h = oracle_layer(block, small.config)(h, src_mask=later)
     expected = h @ small.tokens.weight[:11].T
     torch.testing.assert_close(small(codes), expected, atol=1e-4, rtol=1e-4)
@@ -96,7 +96,7 @@ def test_input_and_output_embeddings_are_one(small: Transformer, codes: Tensor) 
     assert sum(parameter.shape == model.tokens.weight.shape for parameter in model.parameters()) == 1
 
 
-def test_the_start_symbol_can_not_be_drawn(small: Transformer, codes: Tensor) -> None:
+def test_the_start_symbol_cannot_be_sampled(small: Transformer, codes: Tensor) -> None:
     assert small.tokens.num_embeddings == small.codebook_size + 1
     assert small(codes).shape == (5, 7, small.codebook_size)
     assert small.step(None, small.start(5))[0].shape == (5, small.codebook_size)

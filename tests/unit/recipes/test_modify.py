@@ -78,7 +78,7 @@ def test_a_prior_of_another_length_is_refused() -> None:
 
 
 def test_smoke_shrinks_every_kind_of_prior() -> None:
-    for kind in ("transformer", "lstm", "pixelcnn"):
-        prior = scaled(with_prior(CIFAR, kind), "smoke").model.prior
+    for prior_type in ("transformer", "lstm", "pixelcnn"):
+        prior = scaled(with_prior(CIFAR, prior_type), "smoke").model.prior
         assert parameter_count(prior) < 1e5
         assert prior.length == 70

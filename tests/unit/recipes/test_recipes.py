@@ -26,7 +26,7 @@ def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int
     assert (config.recipe, config.scale, config.precision, config.examples) == ("paper", "full", "float32", None)
     assert (autoencoder.shape, autoencoder.layout) == (SHAPES[name], "channel")
     assert (autoencoder.length, autoencoder.quantizer.codebook_size, autoencoder.dim) == (length, codebook_size, dim)
-    assert (autoencoder.quantizer.commitment, autoencoder.quantizer.codebook, autoencoder.quantizer.restart) == (
+    assert (autoencoder.quantizer.commitment, autoencoder.quantizer.codebook, autoencoder.quantizer.revive_dead_codes) == (
         1,
         "gradient",
         False,
@@ -35,7 +35,7 @@ def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int
     assert (prior.layers, prior.width, prior.hidden, prior.heads, prior.dropout) == (6, 512, 2048, 8, 0.1)
     assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
     assert (config.pretrain.batch, config.ordered.batch, config.prior.batch) == (128, 128, 128)
-    assert (config.pretrain.rate, config.ordered.rate, config.prior.rate) == (1e-3, 1e-3, 2e-3)
+    assert (config.pretrain.lr, config.ordered.lr, config.prior.lr) == (1e-3, 1e-3, 2e-3)
     assert (config.prior.warmup, config.prior.weight_decay) == (3000, 0.1)
     assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Uniform())
     assert config.pretrain.reduction == config.ordered.reduction
@@ -52,12 +52,12 @@ def test_the_original_vqvae(name: str, side: int, prior_epochs: int) -> None:
     assert config.model.prior == PixelCNNConfig(length=side * side, codebook_size=512, side=side)
     assert (config.pretrain.truncation, config.ordered.truncation) == (Full(), Full())
     assert (config.pretrain.epochs, config.ordered.epochs, config.prior.epochs) == (200, 200, prior_epochs)
-    assert (config.prior.rate, config.prior.schedule, config.prior.weight_decay) == (3e-4, "constant", 0)
+    assert (config.prior.lr, config.prior.lr_schedule, config.prior.weight_decay) == (3e-4, "constant", 0)
     assert config.prior.batch == config.pretrain.batch == config.ordered.batch == 128
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 30), (3, 32, 64)])
-def test_pictures_that_the_original_cannot_take(shape: tuple[int, int, int]) -> None:
+def test_image_shapes_that_the_original_refuses(shape: tuple[int, int, int]) -> None:
     with pytest.raises(UserError, match=r"--recipe original .* --size"):
         original("folder", shape)
 
@@ -88,7 +88,7 @@ def test_smoke_of_the_original_is_small_too() -> None:
     assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim, smoke.model.autoencoder.blocks) == (64, 16, 2)
     assert isinstance(smoke.model.prior, PixelCNNConfig)
     assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 3
-    assert (smoke.ordered.truncation, smoke.prior.schedule, smoke.examples) == (Full(), "constant", 256)
+    assert (smoke.ordered.truncation, smoke.prior.lr_schedule, smoke.examples) == (Full(), "constant", 256)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -126,8 +126,8 @@ def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
     assert max(smoke.model.autoencoder.widths) <= 8
     assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 2
     assert smoke.examples is not None and smoke.examples <= 256
-    for stage, whole in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
-        assert (stage.epochs, stage.truncation, stage.reduction) == (2, whole.truncation, whole.reduction)
+    for stage, global_head in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
+        assert (stage.epochs, stage.truncation, stage.reduction) == (2, global_head.truncation, global_head.reduction)
     assert smoke.prior.epochs == 2
 
 
@@ -136,7 +136,7 @@ def test_full_is_the_recipe_itself() -> None:
     assert scaled(full, "full") == full
 
 
-def test_digits_have_a_recipe_of_their_own_and_the_papers() -> None:
+def test_digits_have_their_own_recipe_and_the_papers() -> None:
     best = recipe("digits", None, (1, 28, 28))
     assert (best.recipe, best.model.autoencoder.quantizer.codebook, best.ordered.truncation) == (
         "best",
@@ -147,27 +147,33 @@ def test_digits_have_a_recipe_of_their_own_and_the_papers() -> None:
 
 
 @pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
-def test_best_is_within_the_papers_code_budget_and_ends_with_a_tuned_decoder(shape: tuple[int, int, int], length: int) -> None:
-    best, like = recipe("pictures", "best", shape), paper("pictures", shape)
-    ours, theirs = best.model.autoencoder, like.model.autoencoder
+def test_best_is_within_the_papers_code_budget_and_finetunes_the_decoder(shape: tuple[int, int, int], length: int) -> None:
+    best, reference = recipe("pictures", "best", shape), paper("pictures", shape)
+    ours, theirs = best.model.autoencoder, reference.model.autoencoder
     assert ours.length == best.model.prior.length == length <= theirs.length
     assert ours.quantizer.codebook_size == theirs.quantizer.codebook_size
-    assert best.tune is not None and best.tune.drawn > 0
-    assert best.learning.autoencoder.length == {16: 16, 20: 40, 40: 100}[length] <= theirs.length
-    assert best.prior.views == {16: 1, 20: 18, 40: 2}[length], "digits are not mirrored, and large pictures are not moved"
-    warm = {16: (1.0, 1.0), 20: (0.7, 0.85), 40: (0.8, 0.85)}[length]
-    assert (best.model.temperature, best.tune.drawn_temperature) == warm, "what docs/recipe.md says"
-    coloured = shape[0] == 3
-    assert (best.tune.epochs, best.tune.told, best.tune.whole) == (40 if coloured else 20, coloured, coloured), "and this"
+    assert best.finetune is not None and best.finetune.prior_samples > 0
+    assert best.training_model.autoencoder.length == {16: 16, 20: 40, 40: 100}[length] <= theirs.length
+    assert best.prior.augmentations == {16: 1, 20: 18, 40: 2}[length], (
+        "digits are not mirrored, and large pictures are not moved"
+    )
+    temperatures = {16: (1.0, 1.0), 20: (0.7, 0.85), 40: (0.8, 0.85)}[length]
+    assert (best.model.temperature, best.finetune.prior_temperature) == temperatures, "what docs/recipe.md says"
+    is_color = shape[0] == 3
+    assert (best.finetune.epochs, best.finetune.conditional_discriminator, best.finetune.global_head) == (
+        40 if is_color else 20,
+        is_color,
+        is_color,
+    ), "and this"
 
 
-def test_a_picture_has_so_many_versions_and_no_more() -> None:
+def test_image_augmentations_are_limited() -> None:
     best = recipe("cifar10", "best", (3, 32, 32))
-    replace(best, prior=replace(best.prior, views=18))
+    replace(best, prior=replace(best.prior, augmentations=18))
     with pytest.raises(UserError, match="shown in 18 versions, not in 19"):
-        replace(best, prior=replace(best.prior, views=19))
-    sound = recipe("audiomnist", "best", (1, 15_360))
-    replace(sound, prior=replace(sound.prior, views=19))  # recordings are played at ever other places
+        replace(best, prior=replace(best.prior, augmentations=19))
+    audio = recipe("audiomnist", "best", (1, 15_360))
+    replace(audio, prior=replace(audio.prior, augmentations=19))  # recordings are played at ever other places
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
@@ -176,10 +182,10 @@ def test_sizes_that_do_not_halve_are_refused(shape: tuple[int, int, int]) -> Non
         paper("folder", shape)
 
 
-@pytest.mark.parametrize("law", [Full(), Geometric(p=0.03)])
-def test_another_truncation_changes_the_second_stage_only(law: Full | Geometric) -> None:
+@pytest.mark.parametrize("distribution", [Full(), Geometric(p=0.03)])
+def test_another_truncation_changes_the_second_stage_only(distribution: Full | Geometric) -> None:
     config = paper("mnist", (1, 28, 28))
-    assert with_truncation(config, law) == replace(config, ordered=replace(config.ordered, truncation=law))
+    assert with_truncation(config, distribution) == replace(config, ordered=replace(config.ordered, truncation=distribution))
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 63])

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import Recipe, recipe
-from anytime.sampling.engines.cuda_decoder import Decoder
-from anytime.sampling.gumbel import Settings, gumbel, masked
+from anytime.sampling.engines.cuda_decoder import CudaDecoder
+from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
 from anytime.sampling.warmth import Warmth
 
 pytestmark = pytest.mark.gpu
@@ -45,7 +45,7 @@ def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
 
 @pytest.mark.parametrize("settings", [{}, CUT, WARM, CUT | WARM], ids=["plain", "cut", "fitted", "fitted-cut"])
 @pytest.mark.parametrize("n", [1, 17, 200, 300, 5000])
-def test_in_fp32_it_draws_the_eager_codes_but_for_ties(
+def test_in_fp32_it_samples_the_eager_codes_but_for_ties(
     models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]
 ) -> None:
     check_codes(models, n, settings)
@@ -79,14 +79,14 @@ def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[
     favoured = logits.clone()
     favoured[0, code] += TIE / 4
     favoured[0, rival] -= TIE / 4
-    for cut in cuts(logits, settings):
-        noised = masked(favoured, Settings(**cut)) + noise
+    for cut in settings_at_edges(logits, settings):
+        noised = filter_logits(favoured, SamplingSettings(**cut)) + noise
         if noised.max() - noised[0, code] < TIE:
             return True
     return False
 
 
-def cuts(logits: Tensor, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def settings_at_edges(logits: Tensor, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The settings as they are, and as rounding may make them: another code kept beside the last of the top k where the two are
     equally good, which shifts the mass of all; a little more or less mass."""
     k, p = settings.get("top_k"), settings.get("top_p")
@@ -108,12 +108,12 @@ def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, Anytime
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "paper"])
 @torch.no_grad()
-def test_in_bf16_its_chain_of_kernels_is_as_near_as_the_librarys(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
+def test_in_bf16_the_fused_decoder_is_as_near_as_the_librarys(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[0] if name == "paper" else load(name, device="cuda")
     codes = model.sample(600, seed=1).codes
-    chain, library = (Decoder(model.autoencoder, torch.bfloat16) for _ in range(2))
-    assert chain.links is not None
-    library.links = None
+    chain, library = (CudaDecoder(model.autoencoder, torch.bfloat16) for _ in range(2))
+    assert chain.fused_convs is not None
+    library.fused_convs = None
     for n, k in ((1, model.length), (20, model.length), (100, 1), (100, model.length), (600, model.length // 2), (5, 0)):
         exact = model.autoencoder.decode(codes[:n, :k])
         by_chain, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
@@ -121,7 +121,7 @@ def test_in_bf16_its_chain_of_kernels_is_as_near_as_the_librarys(name: str, mode
 
 
 @pytest.mark.parametrize("which", ["paper", "best"])
-def test_sounds_are_decoded_as_the_eager_engine_does(which: str) -> None:
+def test_audio_is_decoded_as_the_eager_engine_does(which: str) -> None:
     config = recipe("audiomnist", which, (1, 15_360)).model  # type: ignore[arg-type]
     torch.manual_seed(0)
     eager, cuda = (AnytimeModel(config).cuda().eval() for _ in range(2))
@@ -206,7 +206,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
 
 def test_rows_that_do_not_fit_are_halved_and_it_is_said(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[1].use("cuda", "bf16")
-    model.engine.block = model.engine.wave = 1 << 20  # type: ignore[misc]  # 900 GB of cache
+    model.engine.block = model.engine.microbatch = 1 << 20  # type: ignore[misc]  # 900 GB of cache
     with pytest.warns(UserWarning, match="rows do not fit into memory; going on with"):
         sample = model.sample(1 << 18, codes=1)
     assert len(sample.rows) == 1 << 18

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from anytime.model import AnytimeModel
-from anytime.sampling.engines.base import Draft
+from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.cuda import CudaEngine
-from anytime.sampling.engines.cuda_step import FEW, Weights
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.engines.cuda_step import SMALL_BATCH, PriorWeights
+from anytime.sampling.gumbel import SamplingSettings
 
 
 @pytest.fixture
@@ -20,33 +20,40 @@ def engine(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> tuple[CudaEng
     """An engine without a card, and the steps of every graph that it replays."""
     made, replayed = CudaEngine.__new__(CudaEngine), list[int]()
     made.prior, made.device, made._lock, made._arenas = tiny.prior, torch.device("cpu"), threading.RLock(), {}  # type: ignore[assignment]
-    made._step = SimpleNamespace(weights=Weights.of(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
+    made._step = SimpleNamespace(weights=PriorWeights.of(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
 
-    def captured(arena: object, settings: Settings, steps: int) -> SimpleNamespace:
+    def captured(arena: object, settings: SamplingSettings, steps: int) -> SimpleNamespace:
         return SimpleNamespace(replay=lambda: replayed.append(steps))
 
-    monkeypatch.setattr(made, "_captured", captured)
+    monkeypatch.setattr(made, "_graph", captured)
     return made, replayed
 
 
 @pytest.mark.parametrize(
     ("rows", "times", "graphs"),
-    [(1, 8, [1, 1, 1, 1, 2, 2]), (1, 7, [1, 1, 1, 1, 2, 1]), (1, 1, [1]), (FEW, 5, [1] * 5), (FEW + 1, 8, [1] * 8), (3, 0, [])],
+    [
+        (1, 8, [1, 1, 1, 1, 2, 2]),
+        (1, 7, [1, 1, 1, 1, 2, 1]),
+        (1, 1, [1]),
+        (SMALL_BATCH, 5, [1] * 5),
+        (SMALL_BATCH + 1, 8, [1] * 8),
+        (3, 0, []),
+    ],
 )
 def test_graphs_add_up_to_the_steps_asked_for(
     engine: tuple[CudaEngine, list[int]], rows: int, times: int, graphs: list[int]
 ) -> None:
     made, replayed = engine
-    work = made.start(Draft(torch.empty(rows, 0, dtype=torch.long), torch.arange(rows), 0, Settings(), "model"))
+    work = made.start(Request(torch.empty(rows, 0, dtype=torch.long), torch.arange(rows), 0, SamplingSettings(), "model"))
     made.step(work, times)
     assert replayed == graphs
-    assert work.fed == times
+    assert work.steps_done == times
 
 
 def test_every_request_begins_with_a_short_graph(engine: tuple[CudaEngine, list[int]]) -> None:
     made, replayed = engine
-    work = made.start(Draft(torch.empty(1, 0, dtype=torch.long), torch.arange(1), 0, Settings(), "model"))
+    work = made.start(Request(torch.empty(1, 0, dtype=torch.long), torch.arange(1), 0, SamplingSettings(), "model"))
     made.step(work, 6)
     made.step(work, 2)
     assert replayed == [1, 1, 1, 1, 2, 1, 1]
-    assert work.fed == 8
+    assert work.steps_done == 8

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from anytime.autoencoders.layout import to_features
-from anytime.autoencoders.networks.residual_image import ResidualBlock
+from anytime.autoencoders.networks.residual_image import ImageResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.model import load
 from anytime.recipes.presets import recipe, scaled
-from anytime.sampling.engines.base import DECODED_AT_ONCE
-from anytime.sampling.engines.fused_batch_norm import FoldedDecoder, folded
-from anytime.sampling.kernels.fused_decoder import Link, linked, tile_of
+from anytime.sampling.engines.base import CPU_DECODE_BATCH
+from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder, fuse_batch_norm
+from anytime.sampling.kernels.fused_decoder import FusedConv, fuse_decoder, tile_shape
 
 TOLERANCE = 1e-5
 SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
@@ -38,13 +38,13 @@ def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
 def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], which: str) -> None:
     autoencoder = autoencoder_of(name, shape, which)
     codes = torch.randint(len(autoencoder.quantizer.codebook), (9, autoencoder.length - 1))
-    x = FoldedDecoder(autoencoder, torch.float32)(codes)
+    x = FusedBatchNormDecoder(autoencoder, torch.float32)(codes)
     assert x.shape == (9, *shape)
     assert x.std(0).mean() > 100 * TOLERANCE, "codes matter"
     torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("rows", [0, 1, DECODED_AT_ONCE + 1])
+@pytest.mark.parametrize("rows", [0, 1, CPU_DECODE_BATCH + 1])
 @pytest.mark.parametrize(("name", "precision"), [("mnist", "fp32"), ("mnist", "bf16"), ("cifar10", "bf16")])
 def test_the_compiled_engine_decodes_in_its_own_precision(name: str, precision: str, rows: int) -> None:
     model = load(name)
@@ -67,43 +67,43 @@ def test_the_compiled_engine_decodes_in_its_own_precision(name: str, precision: 
     ],
 )
 @torch.no_grad()
-def test_links_compute_what_the_layers_do(name: str, shape: tuple[int, ...], which: str, count: int) -> None:
+def test_fused_convs_compute_what_the_layers_do(name: str, shape: tuple[int, ...], which: str, count: int) -> None:
     autoencoder = autoencoder_of(name, shape, which)
     config = autoencoder.config
     codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
-    x = to_features(autoencoder.quantizer.codebook[codes], config.layout, config.places).permute(0, 2, 3, 1)
-    links = linked(folded(autoencoder.decoder))
-    assert links is not None and len(links) == count
-    stream: Tensor | None = None
-    for link in links:
-        total = by_taps(link, x) + link.bias[: len(link.bias) // link.shuffle**2]
-        if link.joins:
-            assert stream is not None
-            total = total + stream
-        stream = total if link.keeps else stream
-        x = FUNCTIONS[link.activation](total)
+    x = to_features(autoencoder.quantizer.codebook[codes], config.layout, config.spatial_shape).permute(0, 2, 3, 1)
+    fused_convs = fuse_decoder(fuse_batch_norm(autoencoder.decoder))
+    assert fused_convs is not None and len(fused_convs) == count
+    residual: Tensor | None = None
+    for fused_conv in fused_convs:
+        total = by_taps(fused_conv, x) + fused_conv.bias[: len(fused_conv.bias) // fused_conv.shuffle**2]
+        if fused_conv.adds_residual:
+            assert residual is not None
+            total = total + residual
+        residual = total if fused_conv.stores_residual else residual
+        x = FUNCTIONS[fused_conv.activation](total)
     torch.testing.assert_close(x.permute(0, 3, 1, 2), autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
 
 
-def by_taps(link: Link, x: Tensor) -> Tensor:
+def by_taps(fused_conv: FusedConv, x: Tensor) -> Tensor:
     """As `Link` has it, tap by tap: row stride·i + p sums over t the taps [p, t] of row i + (p + padding) // stride − t."""
-    (batch, height, width, _), (_, taps, _, _, makes) = x.shape, link.taps.shape
-    out = torch.zeros(batch, height * link.stride, width * link.stride, makes)
+    (batch, height, width, _), (_, taps, _, _, out_channels) = x.shape, fused_conv.taps.shape
+    out = torch.zeros(batch, height * fused_conv.stride, width * fused_conv.stride, out_channels)
     around = torch.nn.functional.pad(x, (0, 0, *(taps,) * 4))
-    for p in range(link.stride):
-        for q in range(link.stride):
+    for p in range(fused_conv.stride):
+        for q in range(fused_conv.stride):
             for t in range(taps):
                 for u in range(taps):
-                    i, j = (taps + (r + link.padding) // link.stride - v for r, v in ((p, t), (q, u)))
-                    part = around[:, i : i + height, j : j + width] @ link.taps[p * link.stride + q, t, u]
-                    out[:, p :: link.stride, q :: link.stride] += part
-    if link.shuffle == 1:
+                    i, j = (taps + (r + fused_conv.padding) // fused_conv.stride - v for r, v in ((p, t), (q, u)))
+                    part = around[:, i : i + height, j : j + width] @ fused_conv.taps[p * fused_conv.stride + q, t, u]
+                    out[:, p :: fused_conv.stride, q :: fused_conv.stride] += part
+    if fused_conv.shuffle == 1:
         return out
-    wide = out.unflatten(3, (link.shuffle, link.shuffle, -1)).permute(0, 1, 3, 2, 4, 5)
+    wide = out.unflatten(3, (fused_conv.shuffle, fused_conv.shuffle, -1)).permute(0, 1, 3, 2, 4, 5)
     return wide.flatten(3, 4).flatten(1, 2)
 
 
-def test_what_is_no_chain() -> None:
+def test_unfusable_decoders() -> None:
     """It goes on by its own layers."""
     convolution, relu = torch.nn.Conv2d(2, 2, 3, padding=1), torch.nn.ReLU()
     for layers in (
@@ -111,10 +111,10 @@ def test_what_is_no_chain() -> None:
         [relu, convolution, relu],
         [convolution, relu, relu],
         [convolution, torch.nn.Tanh()],
-        [ResidualBlock(2), relu],
-        [convolution, relu, ResidualBlock(2), relu],
-        [convolution, ResidualBlock(2)],
-        [convolution, ResidualBlock(2), relu],  # the stream is not laid out as the picture is
+        [ImageResidualBlock(2), relu],
+        [convolution, relu, ImageResidualBlock(2), relu],
+        [convolution, ImageResidualBlock(2)],
+        [convolution, ImageResidualBlock(2), relu],  # the stream is not laid out as the picture is
         [torch.nn.Conv2d(2, 2, 4, stride=2, padding=1), relu],
         [torch.nn.Conv2d(2, 2, 3), relu],
         [torch.nn.Conv2d(2, 2, 4, padding=1), relu],
@@ -125,9 +125,11 @@ def test_what_is_no_chain() -> None:
         [torch.nn.Conv2d(2, 2, 3, padding=2, dilation=2), relu],
         [torch.nn.Conv2d(2, 2, 3, padding=1, groups=2), relu],
     ):
-        assert linked(torch.nn.Sequential(*layers)) is None, layers
-    found = linked(torch.nn.Sequential(convolution, ResidualBlock(2), torch.nn.SiLU(), convolution, torch.nn.Sigmoid()))
-    assert found is not None and [(link.activation, link.joins, link.keeps) for link in found] == [
+        assert fuse_decoder(torch.nn.Sequential(*layers)) is None, layers
+    found = fuse_decoder(
+        torch.nn.Sequential(convolution, ImageResidualBlock(2), torch.nn.SiLU(), convolution, torch.nn.Sigmoid())
+    )
+    assert found is not None and [(fused_conv.activation, fused_conv.adds_residual, fused_conv.stores_residual) for fused_conv in found] == [
         ("silu", False, True), ("silu", False, False), ("silu", True, False), ("sigmoid", False, False),
     ]  # fmt: skip
 
@@ -135,7 +137,7 @@ def test_what_is_no_chain() -> None:
 @pytest.mark.parametrize("channels", [1, 16, 28, 64, 100, 256, 1024])
 def test_a_tile_fits_a_processor_at_every_width(channels: int) -> None:
     for pixels in (1, 49, 5_000, 1_000_000):
-        for makes in (1, 3, 17, 64, 512):
-            tile = tile_of(pixels, channels, makes, 2)
-            assert 2 * tile["num_stages"] * (tile["M"] + tile["N"]) * tile["K"] <= SHARED, (pixels, makes, tile)
+        for out_channels in (1, 3, 17, 64, 512):
+            tile = tile_shape(pixels, channels, out_channels, 2)
+            assert 2 * tile["num_stages"] * (tile["M"] + tile["N"]) * tile["K"] <= SHARED, (pixels, out_channels, tile)
             assert min(tile["M"], tile["N"], tile["K"]) >= 16, "products are of at least so many"

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return model.save(tmp_path / "model")
 
 
-def test_a_cpu_gets_the_eager_engine_unless_told_otherwise(folder: Path) -> None:
+def test_a_cpu_gets_the_eager_engine_by_default(folder: Path) -> None:
     assert load(folder, "cpu").engine.name == "eager"
     assert AnytimeModel(_tiny()).engine.name == "eager"
 
@@ -61,10 +61,10 @@ def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkey
     model, start = load(folder, "cpu"), EagerEngine.start
     whole = model.sample(300, seed=1)
 
-    def small(engine: EagerEngine, draft: object) -> object:
-        if len(draft.rows) > 100:  # type: ignore[attr-defined]
+    def small(engine: EagerEngine, request: object) -> object:
+        if len(request.rows) > 100:  # type: ignore[attr-defined]
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return start(engine, draft)  # type: ignore[arg-type]
+        return start(engine, request)  # type: ignore[arg-type]
 
     monkeypatch.setattr(EagerEngine, "start", small)
     with pytest.warns(MemoryWarning, match="rows do not fit into memory; going on with") as said:
@@ -72,9 +72,9 @@ def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkey
     assert [str(w.message)[:9] for w in said] == ["300 rows ", "150 rows "]
     assert torch.equal(sample.codes, whole.codes)
     assert torch.equal(sample.rows, whole.rows)
-    draft = replace(whole, codes=whole.codes[:, :2], session=None)
+    request = replace(whole, codes=whole.codes[:, :2], session=None)
     with pytest.warns(MemoryWarning, match="rows do not fit into memory"):
-        assert torch.equal(model.refine(draft).codes, whole.codes)
+        assert torch.equal(model.refine(request).codes, whole.codes)
     monkeypatch.setattr(EagerEngine, "start", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         model.sample(2)
@@ -103,7 +103,7 @@ print("all equal")
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling takes a C++ compiler")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_compiled_engine_draws_the_eager_codes(folder: Path, precision: str) -> None:
+def test_the_compiled_engine_samples_the_eager_codes(folder: Path, precision: str) -> None:
     """In a process of its own: compiled code has been seen to bring one down."""
     said = subprocess.run([sys.executable, "-c", PROGRAM, str(folder), precision], capture_output=True, text=True, timeout=280)
     assert said.stdout.strip() == "all equal", said.stderr[-2000:]

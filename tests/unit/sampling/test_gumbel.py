@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.core.errors import UserError
-from anytime.sampling.gumbel import Noise, Settings, draw, gumbel, masked
+from anytime.sampling.gumbel import GumbelNoise, SamplingSettings, filter_logits, gumbel, gumbel_argmax
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 GOLDEN = [[26, 29, 21, 12], [47, 11, 19, 48], [6, 32, 37, 18]]  # codes of rows 0–3 at positions 0, 1, 2
 
 
-def frequencies(settings: Settings, count: int = 20_000, seed: int = 1, position: int = 0) -> torch.Tensor:
-    drawn = draw(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
+def frequencies(settings: SamplingSettings, count: int = 20_000, seed: int = 1, position: int = 0) -> torch.Tensor:
+    drawn = gumbel_argmax(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
     return torch.bincount(drawn, minlength=len(LOGITS)).double()
 
 
-def assert_drawn_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_sampled_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
     """Chi-square within five standard deviations of its mean; nothing impossible drawn."""
     expected = expected.double() / expected.sum() * observed.sum()
     possible = expected > 0
@@ -32,24 +32,24 @@ def assert_drawn_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_draws_follow_the_softmax(temperature: float) -> None:
-    assert_drawn_from(frequencies(Settings(temperature=temperature)), (LOGITS / temperature).softmax(0))
+    assert_sampled_from(frequencies(SamplingSettings(temperature=temperature)), (LOGITS / temperature).softmax(0))
 
 
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (2**40 + 1, 0), (1, 69)])
 def test_so_they_do_at_every_seed_and_position(seed: int, position: int) -> None:
-    assert_drawn_from(frequencies(Settings(), seed=seed, position=position), LOGITS.softmax(0))
+    assert_sampled_from(frequencies(SamplingSettings(), seed=seed, position=position), LOGITS.softmax(0))
 
 
 def test_draws_from_the_top_k() -> None:
     expected = LOGITS.softmax(0).clone()
     expected[3:] = 0
-    assert_drawn_from(frequencies(Settings(top_k=3)), expected)
+    assert_sampled_from(frequencies(SamplingSettings(top_k=3)), expected)
 
 
 def test_draws_from_the_top_p() -> None:
     expected = LOGITS.softmax(0).clone()  # 0.57, 0.21, 0.13, 0.08, …
     expected[2:] = 0
-    assert_drawn_from(frequencies(Settings(top_p=0.7)), expected)
+    assert_sampled_from(frequencies(SamplingSettings(top_p=0.7)), expected)
 
 
 def test_noise_is_gumbel() -> None:
@@ -61,7 +61,10 @@ def test_noise_is_gumbel() -> None:
 def test_noise_golden_values() -> None:
     """Frozen: a changed noise changes every sample ever named by its seed."""
     logits = torch.zeros(4, 50)
-    drawn = [draw(logits, Settings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist() for position in range(3)]
+    drawn = [
+        gumbel_argmax(logits, SamplingSettings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist()
+        for position in range(3)
+    ]
     assert drawn == GOLDEN
 
 
@@ -70,12 +73,12 @@ def finite(logits: torch.Tensor) -> list[int]:
 
 
 def test_temperature_divides() -> None:
-    torch.testing.assert_close(masked(LOGITS[None], Settings(temperature=0.25)), LOGITS[None] * 4)
+    torch.testing.assert_close(filter_logits(LOGITS[None], SamplingSettings(temperature=0.25)), LOGITS[None] * 4)
 
 
 @pytest.mark.parametrize(("top_k", "kept"), [(1, [0]), (2, [0, 1]), (6, [0, 1, 2, 3, 4, 5]), (7, [0, 1, 2, 3, 4, 5])])
 def test_top_k_keeps_the_largest(top_k: int, kept: list[int]) -> None:
-    assert finite(masked(LOGITS[None], Settings(top_k=top_k))) == kept
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(top_k=top_k))) == kept
 
 
 @pytest.mark.parametrize(
@@ -84,13 +87,13 @@ def test_top_k_keeps_the_largest(top_k: int, kept: list[int]) -> None:
 )
 def test_top_p_keeps_the_fewest_that_reach_the_mass(top_p: float, kept: list[int]) -> None:
     """Shares 0.57, 0.21, 0.13, 0.08, 0.03, 0.004."""
-    assert finite(masked(LOGITS[None], Settings(top_p=top_p))) == kept
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(top_p=top_p))) == kept
 
 
 def test_masks_follow_each_rows_own_order() -> None:
     rows = torch.stack([LOGITS, LOGITS.flip(0), LOGITS.roll(2)])
-    for settings, count in ((Settings(top_k=2), 2), (Settings(top_p=0.8), 3)):
-        found = masked(rows, settings)
+    for settings, count in ((SamplingSettings(top_k=2), 2), (SamplingSettings(top_p=0.8), 3)):
+        found = filter_logits(rows, settings)
         for logits, cut in zip(rows, found, strict=True):
             best = logits.topk(count).indices.sort().values
             assert cut.isfinite().nonzero()[:, 0].tolist() == best.tolist()
@@ -99,15 +102,15 @@ def test_masks_follow_each_rows_own_order() -> None:
 
 def test_the_order_is_temperature_then_top_k_then_top_p() -> None:
     """At temperature 4 shares are flat, so that 0.5 of the mass takes two of the top three; untempered, one would do."""
-    assert finite(masked(LOGITS[None], Settings(temperature=4.0, top_k=3, top_p=0.5))) == [0, 1]
-    assert finite(masked(LOGITS[None], Settings(top_k=3, top_p=0.5))) == [0]
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(temperature=4.0, top_k=3, top_p=0.5))) == [0, 1]
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(top_k=3, top_p=0.5))) == [0]
     # Of the top two alone, the first has 0.73: with top-p before top-k, 0.7 would keep both.
-    assert finite(masked(LOGITS[None], Settings(top_k=2, top_p=0.7))) == [0]
-    assert finite(masked(LOGITS[None], Settings(top_p=0.7))) == [0, 1]
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(top_k=2, top_p=0.7))) == [0]
+    assert finite(filter_logits(LOGITS[None], SamplingSettings(top_p=0.7))) == [0, 1]
 
 
 def test_low_temperature_and_top_1_are_greedy() -> None:
-    for settings in (Settings(temperature=1e-4), Settings(top_k=1), Settings(top_p=1e-6)):
+    for settings in (SamplingSettings(temperature=1e-4), SamplingSettings(top_k=1), SamplingSettings(top_p=1e-6)):
         assert frequencies(settings, 500)[0] == 500
 
 
@@ -119,16 +122,16 @@ def test_low_temperature_and_top_1_are_greedy() -> None:
 )
 def test_something_always_remains(temperature: float, top_k: int | None, top_p: float | None, seed: int) -> None:
     logits = 10 * torch.randn(4, 20, generator=torch.Generator().manual_seed(seed))
-    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p)
-    cut = masked(logits, settings)
+    settings = SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
+    cut = filter_logits(logits, settings)
     assert cut.isfinite().any(1).all()
     assert torch.equal(cut.argmax(1), logits.argmax(1))
-    drawn = draw(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
+    drawn = gumbel_argmax(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
     assert cut.gather(1, drawn[:, None]).isfinite().all()
 
 
 def test_half_precision_logits_are_drawn_in_float32() -> None:
-    assert masked(LOGITS[None].bfloat16(), Settings(temperature=0.3)).dtype == torch.float32
+    assert filter_logits(LOGITS[None].bfloat16(), SamplingSettings(temperature=0.3)).dtype == torch.float32
 
 
 def test_only_a_near_tie_can_flip() -> None:
@@ -137,7 +140,7 @@ def test_only_a_near_tie_can_flip() -> None:
     logits = torch.randn(count, 30, generator=torch.Generator().manual_seed(0))
     rounded = logits + epsilon * (2 * torch.rand(count, 30, generator=torch.Generator().manual_seed(1)) - 1)
     rows = torch.arange(count)
-    one, other = (draw(x, Settings(), gumbel(0, rows, 0, x.shape[-1])) for x in (logits, rounded))
+    one, other = (gumbel_argmax(x, SamplingSettings(), gumbel(0, rows, 0, x.shape[-1])) for x in (logits, rounded))
     flipped = one != other
     assert 0 < flipped.sum() < 4 * epsilon * count
     best = (logits + gumbel(0, rows, 0, 30)).topk(2).values
@@ -160,18 +163,18 @@ def test_only_a_near_tie_can_flip() -> None:
 )
 def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=f"^{flag} must be .* not "):
-        Settings(**settings)
+        SamplingSettings(**settings)
 
 
 def test_a_temperature_for_each_position() -> None:
-    settings = Settings(temperature=(0.5, 2.0), top_k=3)
-    assert [settings.at(position) for position in range(2)] == [Settings(temperature=t, top_k=3) for t in (0.5, 2.0)]
-    assert Settings(temperature=0.7).at(5) == Settings(temperature=0.7)
+    settings = SamplingSettings(temperature=(0.5, 2.0), top_k=3)
+    assert [settings.at(position) for position in range(2)] == [SamplingSettings(temperature=t, top_k=3) for t in (0.5, 2.0)]
+    assert SamplingSettings(temperature=0.7).at(5) == SamplingSettings(temperature=0.7)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_noise_made_for_many_positions_is_that_of_each(rows: int) -> None:
     numbers = torch.arange(rows) + 5
-    noise = Noise(7, numbers, 1000)
+    noise = GumbelNoise(7, numbers, 1000)
     for position in (0, 1, 17, 16, 40, 3):
         assert torch.equal(noise.at(position), gumbel(7, numbers, position, 1000))

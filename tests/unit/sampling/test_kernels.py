@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import anytime
-from anytime.sampling.engines.cuda_step import FEW, split_of, tile_of
+from anytime.sampling.engines.cuda_step import SMALL_BATCH, split_k, tile_shape
 
 SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
 CHECKED = """
@@ -103,8 +103,8 @@ def test_fused_kernels_compute_what_the_library_does(program: str) -> None:
 @pytest.mark.parametrize("width", range(64, 2049, 64))
 def test_a_tile_fits_a_processor_at_every_width(width: int) -> None:
     """In bf16. What takes several passes over k holds three tiles: one in use and two on the way."""
-    for rows in range(1, FEW + 1):
-        for k, split in ((width, 1), (width, split_of(rows, width)), (4 * width, split_of(rows, 4 * width))):
-            tile = tile_of(rows, k, split, exact=False)
+    for rows in range(1, SMALL_BATCH + 1):
+        for k, split in ((width, 1), (width, split_k(rows, width)), (4 * width, split_k(rows, 4 * width))):
+            tile = tile_shape(rows, k, split, exact=False)
             held = 3 if k // split > tile["BLOCK_K"] or k // split % tile["BLOCK_K"] else 1
             assert 2 * held * (tile["BLOCK_M"] + tile["BLOCK_N"]) * tile["BLOCK_K"] <= SHARED, (rows, k, split, tile)

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.core.errors import UserError
-from anytime.sampling.quality_table import FILE, Length, QualityTable, lines, read_table, write_table
+from anytime.sampling.quality_table import FILE, QualityRow, QualityTable, lines, read_table, write_table
 
 
 def table(errors: list[float], fids: dict[int, float] | None = None, model: str = "a" * 64) -> QualityTable:
     """A row for every number of codes, FID and times where they are given."""
     rows = tuple(
-        Length(
+        QualityRow(
             codes=codes,
             fraction=codes / len(errors),
             error=error,
             fid=(fids or {}).get(codes),
-            milliseconds=1.5 * codes if codes in (fids or {}) else None,
+            latency_ms=1.5 * codes if codes in (fids or {}) else None,
         )
         for codes, error in enumerate(errors, start=1)
     )
@@ -37,7 +37,7 @@ FALLING = [1.0, 0.5, 0.25, 0.2, 0.16]
 def test_quality_is_how_near_the_best() -> None:
     """Within 1/0.8 of the least error, and so on."""
     found = table(FALLING)
-    assert found.measure == "error"
+    assert found.metric == "error"
     assert [found.codes_for(quality) for quality in (0.01, 0.16, 0.17, 0.32, 0.6, 0.64, 0.8, 0.81, 1.0)] == [
         1, 1, 2, 2, 3, 3, 4, 5, 5,
     ]  # fmt: skip
@@ -46,22 +46,22 @@ def test_quality_is_how_near_the_best() -> None:
 def test_fid_decides_where_it_was_measured() -> None:
     """Straight between the measured lengths: at 0.95 FID may be 94.7, which is met between 2 and 4 codes."""
     found = table([0.1] * 10, {2: 120.0, 4: 94.0, 6: 91.0, 10: 90.0})
-    assert found.measure == "fid"
+    assert found.metric == "fid"
     assert found.codes_for(0.95) == 4
     assert found.codes_for(90 / 107) == 3, "halfway from 120 to 94"
     assert found.codes_for(90 / 106.9) == 4
     assert found.codes_for(0.2) == 2, "nothing is known of fewer"
     assert found.codes_for(0.999) == 10
     assert found.at(5) == pytest.approx(92.5)
-    assert found.explained(0.95) == "quality 0.95 takes 4 of 10 codes (FID about 94, at best 90)"
+    assert found.explain(0.95) == "quality 0.95 takes 4 of 10 codes (FID about 94, at best 90)"
 
 
 def test_fid_without_that_of_all_codes_decides_nothing() -> None:
-    assert table(FALLING, {1: 90.0, 4: 80.0}).measure == "error"
-    assert table(FALLING, {5: 80.0}).measure == "error", "one length tells nothing of the others"
+    assert table(FALLING, {1: 90.0, 4: 80.0}).metric == "error"
+    assert table(FALLING, {5: 80.0}).metric == "error", "one length tells nothing of the others"
 
 
-def test_codes_that_do_harm_are_drawn_at_quality_1_only() -> None:
+def test_codes_that_do_harm_are_sampled_at_quality_1_only() -> None:
     found = table([0.1] * 10, {2: 66.8, 4: 55.9, 6: 59.1, 8: 61.2, 10: 64.8})
     assert found.codes_for(0.999999) == 4
     assert found.codes_for(1.0) == 10
@@ -130,5 +130,5 @@ def test_the_table_for_a_terminal() -> None:
         ["1.00", "5", "1.000", "0.16000", "90.00", "7.5"],
     ]
     by_error = table(FALLING)
-    timed = replace(by_error, rows=tuple(replace(row, milliseconds=2.0) for row in by_error.rows))
+    timed = replace(by_error, rows=tuple(replace(row, latency_ms=2.0) for row in by_error.rows))
     assert [line.split()[2] for line in lines(timed)[2:]] == ["0.160", "0.320", "0.640", "0.800", "1.000"]

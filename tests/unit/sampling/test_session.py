@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.sampling.budget import Budget, Pace
-from anytime.sampling.engines.base import Draft
+from anytime.sampling.budget import Budget, LatencyEstimate
+from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.eager import EagerEngine
-from anytime.sampling.gumbel import Settings, draw, gumbel
+from anytime.sampling.gumbel import SamplingSettings, gumbel, gumbel_argmax
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Session, read_session
 
@@ -43,7 +43,7 @@ class FakePrior:
 def session_of(prior: FakePrior, rows: Tensor, prefix: Tensor | None = None, seed: int = 0) -> Session:
     prefix = torch.empty(len(rows), 0, dtype=torch.long) if prefix is None else prefix
     engine = EagerEngine(prior, lambda codes: codes.float(), torch.device("cpu"))
-    return Session(engine, Pace(), prior.length, Draft(prefix, rows, seed, Settings(), "a model"))
+    return Session(engine, LatencyEstimate(), prior.length, Request(prefix, rows, seed, SamplingSettings(), "a model"))
 
 
 def sampled(prior: FakePrior, rows: Tensor, count: int, prefix: Tensor | None = None, seed: int = 0) -> Tensor:
@@ -54,10 +54,12 @@ def test_codes_are_the_noise_of_their_address() -> None:
     rows = torch.tensor([3, 0, 511, 7])
     codes = sampled(FakePrior(), rows, 6, seed=5)
     for position in range(6):
-        assert torch.equal(codes[:, position], draw(torch.zeros(4, 9), Settings(), gumbel(5, rows, position, 9)))
+        assert torch.equal(
+            codes[:, position], gumbel_argmax(torch.zeros(4, 9), SamplingSettings(), gumbel(5, rows, position, 9))
+        )
 
 
-def test_the_prior_is_told_nothing_first_and_then_every_code_in_order() -> None:
+def test_the_prior_gets_none_first_and_then_every_code_in_order() -> None:
     prior = FakePrior()
     codes = sampled(prior, torch.arange(4), 6)
     assert prior.told[0] is None
@@ -70,7 +72,7 @@ def test_no_step_is_spent_beyond_the_budget() -> None:
     assert len(prior.told) == 2
 
 
-def test_the_prefix_is_taken_over_and_told() -> None:
+def test_the_prefix_is_kept_and_fed_to_the_prior() -> None:
     prior, prefix = FakePrior(), torch.tensor([[8, 7, 6], [0, 1, 2]])
     codes = sampled(prior, torch.arange(2), 5, prefix)
     assert torch.equal(codes[:, :3], prefix)
@@ -137,7 +139,7 @@ def test_a_saved_session_goes_on_elsewhere(tmp_path: Path) -> None:
     session.run(Budget(codes=3))
     session.save(tmp_path / "s.safetensors")
     saved = read_session(tmp_path / "s.safetensors")
-    assert (saved.seed, saved.settings, saved.model) == (11, Settings(), "a model")
+    assert (saved.seed, saved.settings, saved.model) == (11, SamplingSettings(), "a model")
     again = session_of(FakePrior(), saved.rows, saved.codes, saved.seed).run(Budget(codes=6))
     assert torch.equal(again.codes, sampled(FakePrior(), torch.tensor([5, 2]), 6, seed=11))
 
@@ -154,16 +156,16 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
         read_session(path)
 
 
-def test_pace_is_learned_where_there_is_a_deadline() -> None:
+def test_latency_is_measured_where_there_is_a_deadline() -> None:
     session = session_of(FakePrior(), torch.arange(2))
     session.run(Budget(codes=1))
-    assert len(session.pace.steps) == 0, "nobody asked, so nobody waited for the device"
+    assert len(session.latency.steps) == 0, "nobody asked, so nobody waited for the device"
     session.run(Budget(codes=4, within=100.0))
-    assert len(session.pace.steps) == 3
-    assert len(session.pace.decodes) == 2
+    assert len(session.latency.steps) == 3
+    assert len(session.latency.decodes) == 2
     cold = session_of(FakePrior(), torch.arange(2))
     cold.run(Budget(codes=4, within=100.0))
-    assert len(cold.pace.decodes) == 2, "one extra, to know what it takes"
+    assert len(cold.latency.decodes) == 2, "one extra, to know what it takes"
 
 
 def test_picked_rows_keep_their_numbers() -> None:

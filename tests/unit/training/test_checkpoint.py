@@ -19,33 +19,33 @@ def checkpoint(total: int, **tensors: torch.Tensor) -> Checkpoint:
     )
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
-def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    said: list[str] = []
-    return read_latest(folder, said.append), said
+def latest(directory: Path) -> tuple[Checkpoint | None, list[str]]:
+    messages: list[str] = []
+    return read_latest(directory, messages.append), messages
 
 
 def test_there_and_back(tmp_path: Path) -> None:
     written = checkpoint(30, **{"a/b.c": torch.arange(4)})
     assert write(tmp_path, written).name == "step-000000030.safetensors"
-    found, said = latest(tmp_path)
-    assert found is not None and said == []
+    found, messages = latest(tmp_path)
+    assert found is not None and messages == []
     assert found.position == written.position
     for part in ("model", "best", "optimizer"):
         ours, theirs = getattr(written, part), getattr(found, part)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(theirs[name], tensor) and theirs[name].dtype == tensor.dtype for name, tensor in ours.items())
-    assert torch.equal(found.running, written.running) and found.running.dtype == torch.float64
+    assert torch.equal(found.running_losses, written.running_losses) and found.running_losses.dtype == torch.float64
 
 
 def test_the_beginning_of_a_stage_has_no_best_and_no_optimizer(tmp_path: Path) -> None:
     write(tmp_path, Checkpoint(Position("prior", 0, 5, 0, None), {"w": torch.ones(1)}, {}, {}, torch.zeros(0)))
     found, _ = latest(tmp_path)
     assert found is not None
-    assert (found.best, found.optimizer, found.position.best_loss, len(found.running)) == ({}, {}, None, 0)
+    assert (found.best, found.optimizer, found.position.best_loss, len(found.running_losses)) == ({}, {}, None, 0)
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
@@ -78,12 +78,12 @@ def empty(path: Path) -> None:
 def test_a_damaged_one_is_set_aside_and_the_one_before_it_taken(tmp_path: Path, spoil: Any) -> None:
     write(tmp_path, checkpoint(20))
     spoil(write(tmp_path, checkpoint(30)))
-    found, said = latest(tmp_path)
+    found, messages = latest(tmp_path)
     assert found is not None and found.position.total_steps == 20
     assert torch.equal(found.model["w"], torch.full((2,), 20.0))
-    assert len(said) == 1
-    assert "step-000000030.safetensors is damaged" in said[0]
-    assert "step-000000030.damaged" in said[0] and "going back to the one before it" in said[0]
+    assert len(messages) == 1
+    assert "step-000000030.safetensors is damaged" in messages[0]
+    assert "step-000000030.damaged" in messages[0] and "going back to the one before it" in messages[0]
     assert names(tmp_path) == ["step-000000020.safetensors", "step-000000030.damaged"]
     assert latest(tmp_path)[1] == [], "said once"
 
@@ -91,9 +91,9 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_taken(tmp_path: Path, 
 def test_when_all_are_damaged_the_run_begins_anew(tmp_path: Path) -> None:
     for total in (20, 30):
         cut(write(tmp_path, checkpoint(total)))
-    found, said = latest(tmp_path)
+    found, messages = latest(tmp_path)
     assert found is None
-    assert len(said) == 2
+    assert len(messages) == 2
 
 
 def test_a_damaged_one_does_not_count_among_the_two(tmp_path: Path) -> None:

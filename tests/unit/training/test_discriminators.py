@@ -6,38 +6,38 @@ import pytest
 import torch
 from torch import nn
 
-from anytime.data.dataset import synthetic
-from anytime.training.discriminators import PictureJudge, moved_pictures
+from anytime.data.dataset import synthetic_images
+from anytime.training.discriminators import ImageDiscriminator, augment_images
 from anytime.training.tasks.finetune import BETAS, hinge
 
 
 @pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
-def test_a_judge_gives_every_place_a_score(size: int, side: int) -> None:
-    verdict = PictureJudge(2, 3, size)(torch.rand(5, 3, size, size))
-    assert [score.shape for score in verdict.scores] == [(5, 1, side, side)]
-    assert verdict.features[-1].shape[-2:] == (side, side)
-    assert [feature.shape[1] for feature in verdict.features] == [2 << level for level in range(len(verdict.features))]
+def test_the_discriminator_returns_a_logit_map(size: int, side: int) -> None:
+    output = ImageDiscriminator(2, 3, size)(torch.rand(5, 3, size, size))
+    assert [logit.shape for logit in output.logits] == [(5, 1, side, side)]
+    assert output.features[-1].shape[-2:] == (side, side)
+    assert [feature.shape[1] for feature in output.features] == [2 << level for level in range(len(output.features))]
 
 
 @pytest.mark.parametrize(("size", "side"), [(16, 8), (28, 7), (32, 8), (64, 8)])
-def test_a_judge_of_the_whole_says_one_thing_more(size: int, side: int) -> None:
-    judge, x = PictureJudge(2, 3, size, whole=True), torch.rand(5, 3, size, size, requires_grad=True)
-    verdict = judge(x)
-    assert [score.shape for score in verdict.scores] == [(5, 1, side, side), (5, 1, 1, 1)]
-    assert len(verdict.features) == len(PictureJudge(2, 3, size)(x).features) + 2
-    (slope,) = torch.autograd.grad(verdict.scores[1][0].sum(), x)
-    corners = slope[0, :, [1, 1, -2, -2], [1, -2, 1, -2]]
+def test_the_global_head_adds_one_logit(size: int, side: int) -> None:
+    discriminator, x = ImageDiscriminator(2, 3, size, global_head=True), torch.rand(5, 3, size, size, requires_grad=True)
+    output = discriminator(x)
+    assert [logit.shape for logit in output.logits] == [(5, 1, side, side), (5, 1, 1, 1)]
+    assert len(output.features) == len(ImageDiscriminator(2, 3, size)(x).features) + 2
+    (gradient,) = torch.autograd.grad(output.logits[1][0].sum(), x)
+    corners = gradient[0, :, [1, 1, -2, -2], [1, -2, 1, -2]]
     assert corners.abs().sum(0).gt(0).all(), "it depends on all four corners"
 
 
-def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
+def test_the_discriminator_learns_to_tell_blurred_from_sharp_images() -> None:
     torch.manual_seed(0)
-    judge, x = PictureJudge(8, 1, 28), synthetic("strokes", (1, 28, 28), count=64).pictures / 255.0
+    discriminator, x = ImageDiscriminator(8, 1, 28), synthetic_images("strokes", (1, 28, 28), count=64).images / 255.0
     blurred = nn.functional.avg_pool2d(x, 7, 1, 3)
-    optimizer, losses = torch.optim.Adam(judge.parameters(), 2e-3, BETAS), []
+    optimizer, losses = torch.optim.Adam(discriminator.parameters(), 2e-3, BETAS), []
     for _ in range(150):
-        numbers = torch.rand(len(x), 8)
-        loss = hinge(*(judge(moved_pictures(part, numbers)) for part in (x, blurred)))
+        uniforms = torch.rand(len(x), 8)
+        loss = hinge(*(discriminator(augment_images(part, uniforms)) for part in (x, blurred)))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -46,18 +46,18 @@ def test_a_judge_soon_tells_blurred_pictures_from_sharp_ones() -> None:
     assert sum(losses[-10:]) / 10 < 1.6
 
 
-def test_pictures_are_moved_alike_and_gradients_pass() -> None:
+def test_augmentation_is_deterministic_and_differentiable() -> None:
     x = torch.rand(64, 3, 32, 32, requires_grad=True)
-    unchanged = moved_pictures(x, torch.full((64, 8), 0.5))
+    unchanged = augment_images(x, torch.full((64, 8), 0.5))
     assert torch.equal(unchanged, x)
-    numbers = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
-    moved = moved_pictures(x, numbers)
-    assert moved.shape == x.shape
-    assert torch.equal(moved, moved_pictures(x, numbers))
-    assert not torch.equal(moved, x)
-    assert (moved == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
-    lit = moved_pictures(x, numbers, lighter=0.0, cut_out=0.0)
+    uniforms = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
+    augmented = augment_images(x, uniforms)
+    assert augmented.shape == x.shape
+    assert torch.equal(augmented, augment_images(x, uniforms))
+    assert not torch.equal(augmented, x)
+    assert (augmented == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
+    lit = augment_images(x, uniforms, brightness=0.0, cutout=0.0)
     assert not (lit[:, :, 8:24, 8:24] == 0).any(), "the middle is in every picture"
-    assert (moved_pictures(x, numbers, lighter=0.1, cut_out=0.0) - lit).abs().max().item() == pytest.approx(0.1, abs=0.01)
-    moved.sum().backward()
+    assert (augment_images(x, uniforms, brightness=0.1, cutout=0.0) - lit).abs().max().item() == pytest.approx(0.1, abs=0.01)
+    augmented.sum().backward()
     assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5

@@ -15,48 +15,52 @@ from anytime.autoencoders.truncation import Full
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause, Paused
 from anytime.core.storage import read_tensors
-from anytime.metrics.code_stats import error_by_codes, read_order
+from anytime.metrics.code_stats import error_by_codes, read_code_stats
 from anytime.model import AnytimeModel, load
-from anytime.recipes.modify import PriorKind, with_length, with_prior
+from anytime.recipes.modify import PriorType, with_length, with_prior
 from anytime.recipes.presets import Recipe, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.sampling.warmth import Warmth
-from anytime.training.log import Silent, read
-from anytime.training.run import train, used
-from anytime.training.run_dir import Paths, shared_stages
-from anytime.training.run_spec import CodesPlan
-from anytime.training.truncate_model import shortened, with_codes
+from anytime.training.log import SilentReporter, read
+from anytime.training.run import train, training_subset
+from anytime.training.run_dir import RunPaths, reusable_stages
+from anytime.training.run_spec import VQVAERunSpec
+from anytime.training.truncate_model import truncate_model, with_num_codes
 
 CPU = torch.device("cpu")
 
 
-def config(codes: int = 12, spare: int = 4) -> RunConfig:
+def config(codes: int = 12, extra_codes: int = 4) -> RunConfig:
     small = scaled(recipe("mnist", "best", (1, 28, 28)), "smoke")
-    return replace(with_length(small, codes), spare=spare, examples=64, checkpoint_seconds=1e9)
+    return replace(with_length(small, codes), extra_codes=extra_codes, examples=64, checkpoint_seconds=1e9)
 
 
 @pytest.fixture(scope="module")
 def dataset() -> data.Dataset:
-    return data.synthetic("mnist", (1, 28, 28), count=64)
+    return data.synthetic_images("mnist", (1, 28, 28), count=64)
 
 
 @pytest.fixture(scope="module")
-def cut(dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("spare") / "cut"
-    train(config(), dataset, folder, CPU, Silent(), "")
-    return folder
+def truncated(dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("spare") / "cut"
+    train(config(), dataset, run_dir, CPU, SilentReporter(), "")
+    return run_dir
 
 
-def test_samples_for_the_decoder_are_drawn_at_their_own_temperature(dataset: data.Dataset) -> None:
+def test_the_sample_pool_has_its_own_temperature(dataset: data.Dataset) -> None:
     """Not at the model's, which says how the finished model is drawn from."""
     plan = config()
-    assert plan.tune is not None
-    banks = []
-    for usual, drawn in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.5)):
+    assert plan.finetune is not None
+    pools = []
+    for model_temperature, prior_temperature in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.5)):
         torch.manual_seed(0)
-        changed = replace(plan, model=replace(plan.model, temperature=usual), tune=replace(plan.tune, drawn_temperature=drawn))
-        seen = used(dataset, changed)
-        banks.append(CodesPlan(changed, seen.train, seen.validation, CPU)._bank(0, lambda text: None))
-    first, second, third = banks
+        changed = replace(
+            plan,
+            model=replace(plan.model, temperature=model_temperature),
+            finetune=replace(plan.finetune, prior_temperature=prior_temperature),
+        )
+        seen = training_subset(dataset, changed)
+        pools.append(VQVAERunSpec(changed, seen.train, seen.validation, CPU)._sample_pool(0, lambda text: None))
+    first, second, third = pools
     assert first is not None and second is not None and third is not None
     assert torch.equal(first, second) and not torch.equal(first, third)
 
@@ -69,93 +73,106 @@ def test_samples_for_the_decoder_are_drawn_at_their_own_temperature(dataset: dat
         ("audiomnist", "paper", (1, 1024), "transformer"), ("audiomnist", "best", (1, 1024), "transformer"),
     ],
 )  # fmt: skip
-def test_the_first_codes_of_a_model(name: str, which: Recipe, shape: tuple[int, ...], prior: PriorKind) -> None:
+def test_the_first_codes_of_a_model(name: str, which: Recipe, shape: tuple[int, ...], prior: PriorType) -> None:
     """The same latents, at every length the same data, and the same samples from the same seed."""
     torch.manual_seed(0)
     plan = with_prior(scaled(recipe(name, which, shape), "smoke"), prior)
-    model = AnytimeModel(with_codes(plan.model, 9)).eval()
+    model = AnytimeModel(with_num_codes(plan.model, 9)).eval()
     with torch.no_grad():
         for key, tensor in model.state_dict().items():  # no weight stays at zero: whatever is mixed up shows
             if tensor.is_floating_point() and "running_var" not in key:
                 tensor.add_(torch.randn_like(tensor) * 0.1)
-    short = shortened(model, 6)
+    short = truncate_model(model, 6)
     assert short.length == short.prior.length == 6
     x = torch.rand(5, *shape, generator=torch.Generator().manual_seed(1))
     latents, theirs = short.autoencoder.latents(x), model.autoencoder.latents(x)
     torch.testing.assert_close(latents, theirs[:, :6])
     assert len(theirs.unique()) > 30
     codes = torch.randint(short.codebook_size, (5, 9), generator=torch.Generator().manual_seed(2))
-    for kept in range(7):
-        torch.testing.assert_close(short.decode(codes[:, :kept]), model.decode(codes[:, :kept]), atol=1e-5, rtol=1e-5)
+    for keep in range(7):
+        torch.testing.assert_close(short.decode(codes[:, :keep]), model.decode(codes[:, :keep]), atol=1e-5, rtol=1e-5)
     assert (model.decode(codes[:, :6]) - model.decode(codes)).abs().max() > 1e-3, "what is lost did count"
     assert torch.equal(short.sample(7, seed=3).codes, model.sample(7, seed=3).codes[:, :6])
 
 
 def test_temperatures_are_cut_alike(tiny: AnytimeModel) -> None:
-    places = tuple(map(float, range(1, 9)))
-    tiny.warmth = Warmth(examples=3, bits=places, temperature=tuple(p / 8 for p in places), fitted_bits=places)
+    positions = tuple(map(float, range(1, 9)))
+    tiny.warmth = Warmth(examples=3, bits=positions, temperature=tuple(p / 8 for p in positions), fitted_bits=positions)
     try:
-        assert shortened(tiny, 2).warmth == Warmth(
+        assert truncate_model(tiny, 2).warmth == Warmth(
             examples=3, bits=(1.0, 2.0), temperature=(1 / 8, 1 / 4), fitted_bits=(1.0, 2.0)
         )
     finally:
         tiny.warmth = None
-    assert shortened(tiny, 2).warmth is None
+    assert truncate_model(tiny, 2).warmth is None
 
 
-def test_it_learns_as_one_that_loses_nothing(cut: Path, dataset: data.Dataset, tmp_path: Path) -> None:
+def test_extra_codes_do_not_change_training(truncated: Path, dataset: data.Dataset, tmp_path: Path) -> None:
     """To the bit, through all of its stages."""
-    whole = train(config(16, 0), dataset, tmp_path / "all", CPU, Silent(), "")
-    short = load(cut, "cpu")
+    full = train(config(16, 0), dataset, tmp_path / "all", CPU, SilentReporter(), "")
+    short = load(truncated, "cpu")
     assert (short.length, short.prior.length, short.sample(2).codes.shape) == (12, 12, (2, 12))
-    assert short.hash == shortened(whole, 12).hash
-    assert short.warmth == shortened(whole, 12).warmth
-    logs = [[(line["stage"], line["validation"]) for line in read(Paths(run).metrics)] for run in (cut, tmp_path / "all")]
+    assert short.hash == truncate_model(full, 12).hash
+    assert short.warmth == truncate_model(full, 12).warmth
+    logs = [
+        [(line["stage"], line["validation"]) for line in read(RunPaths(run).metrics)] for run in (truncated, tmp_path / "all")
+    ]
     assert logs[0] == logs[1]
 
 
-def test_the_order_is_that_of_the_codes_that_are_left(cut: Path, dataset: data.Dataset) -> None:
-    order, model = read_order(cut), load(cut, "cpu")
+def test_code_stats_are_those_of_the_remaining_codes(truncated: Path, dataset: data.Dataset) -> None:
+    order, model = read_code_stats(truncated), load(truncated, "cpu")
     assert [len(order[key]) for key in ("error", "gain", "entropy", "bits", "temperature")] == [13, 12, 12, 12, 12]
     assert model.warmth is not None and order["temperature"] == list(model.warmth.temperature)
-    validation = used(dataset, config()).validation
+    validation = training_subset(dataset, config()).validation
     assert order["error"] == pytest.approx(error_by_codes(model, validation, range(13)), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [3, 5])
-def test_a_paused_run_goes_on_to_the_same_bytes(cut: Path, dataset: data.Dataset, tmp_path: Path, steps: int) -> None:
-    said = []
+def test_a_paused_run_goes_on_to_the_same_bytes(truncated: Path, dataset: data.Dataset, tmp_path: Path, steps: int) -> None:
+    paused_stages = []
     for _ in range(20):
-        looks = count(1.0)
+        ticks = count(1.0)
         try:
-            train(config(), dataset, tmp_path / "parts", CPU, Silent(), "", pause=Pause(float(steps), partial(next, looks)))
+            train(
+                config(),
+                dataset,
+                tmp_path / "parts",
+                CPU,
+                SilentReporter(),
+                "",
+                pause=Pause(float(steps), partial(next, ticks)),
+            )
         except Paused as pause:
-            said.append(str(pause).split()[0])
+            paused_stages.append(str(pause).split()[0])
         else:
             break
-    assert {"ordered", "tune"} <= set(said)
+    assert {"ordered", "finetune"} <= set(paused_stages)
     for name in ("model.safetensors", "temperatures.json", "config.json"):
-        found = [(run / "model" / name).read_bytes() for run in (cut, tmp_path / "parts")]
+        found = [(run / "model" / name).read_bytes() for run in (truncated, tmp_path / "parts")]
         assert found[0] == found[1], name
 
 
-def test_what_may_be_shared(cut: Path, dataset: data.Dataset, tmp_path: Path) -> None:
+def test_reusable_stages(truncated: Path, dataset: data.Dataset, tmp_path: Path) -> None:
     """All that is learned alike, whatever is cut off of it."""
-    assert shared_stages(cut, config(9, 7)) == shared_stages(cut, config(16, 0)) == 3
+    assert reusable_stages(truncated, config(9, 7)) == reusable_stages(truncated, config(16, 0)) == 3
     with pytest.raises(UserError, match="length = 16, not 17"):
-        shared_stages(cut, config(12, 5))
-    fewer = train(config(9, 7), dataset, tmp_path / "fewer", CPU, Silent(), "", share=cut)
-    alone = train(config(9, 7), dataset, tmp_path / "alone", CPU, Silent(), "")
+        reusable_stages(truncated, config(12, 5))
+    fewer = train(config(9, 7), dataset, tmp_path / "fewer", CPU, SilentReporter(), "", reuse=truncated)
+    alone = train(config(9, 7), dataset, tmp_path / "alone", CPU, SilentReporter(), "")
     assert fewer.hash == alone.hash
-    assert read_tensors(Paths(cut).after("prior"))[2] == read_tensors(Paths(tmp_path / "alone").after("prior"))[2]
+    assert (
+        read_tensors(RunPaths(truncated).stage_weights("prior"))[2]
+        == read_tensors(RunPaths(tmp_path / "alone").stage_weights("prior"))[2]
+    )
 
 
-def test_where_it_cannot_be() -> None:
-    with pytest.raises(UserError, match="spare must be at least 0, not -1"):
-        config(spare=-1)
-    assert with_truncation(config(), Full()).spare == 0, "without an order the last codes are no worse than the first"
+def test_extra_codes_are_refused() -> None:
+    with pytest.raises(UserError, match="extra_codes must be at least 0, not -1"):
+        config(extra_codes=-1)
+    assert with_truncation(config(), Full()).extra_codes == 0, "without an order the last codes are no worse than the first"
     spatial, square = with_layout(config(16, 4), "spatial"), with_prior(config(), "pixelcnn")
-    assert spatial.spare == square.spare == 0
+    assert spatial.extra_codes == square.extra_codes == 0
     for wrong in (spatial, square, recipe("cifar10", "original", (3, 32, 32))):
         with pytest.raises(UserError, match="the last codes cannot be cut off where codes are places"):
-            replace(wrong, spare=4)
+            replace(wrong, extra_codes=4)

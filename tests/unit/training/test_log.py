@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from anytime.training import log
-from anytime.training.log import Lines, Metrics
+from anytime.training.log import LineReporter, MetricsLog
 
 
 @pytest.fixture(autouse=True)
-def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_tensorboard", lambda folder: None)
+def no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_tensorboard", lambda directory: None)
 
 
-def epoch(metrics: Metrics, number: int) -> None:
+def epoch(metrics: MetricsLog, number: int) -> None:
     metrics.epoch("ordered", number, 10 * number, {"loss": 1 / number}, {"loss": 2 / number, "perplexity": 3.0}, 0.5)
 
 
 def test_one_line_per_epoch(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     for number in (1, 2, 3):
         epoch(metrics, number)
     lines = log.read(metrics.path)
@@ -37,21 +37,21 @@ def test_one_line_per_epoch(tmp_path: Path) -> None:
 
 def test_resuming_cuts_back_to_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     epoch(metrics, 1)
     epoch(metrics, 2)
     size, before = metrics.size, path.read_bytes()
     epoch(metrics, 3)
     with path.open("a") as file:
         file.write('{"stage": "ord')  # killed while writing
-    again = Metrics(path, size)
+    again = MetricsLog(path, size)
     assert path.read_bytes() == before
     epoch(again, 3)
     assert [line["epoch"] for line in log.read(path)] == [1, 2, 3]
 
 
 def test_a_file_that_was_lost_does_not_come_back_as_zeros(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl", 100)
+    metrics = MetricsLog(tmp_path / "metrics.jsonl", 100)
     assert metrics.size == 0
     epoch(metrics, 4)
     assert [line["epoch"] for line in log.read(metrics.path)] == [4]
@@ -60,7 +60,7 @@ def test_a_file_that_was_lost_does_not_come_back_as_zeros(tmp_path: Path) -> Non
 def test_a_new_run_starts_empty(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("left over\n")
-    assert Metrics(path).size == 0
+    assert MetricsLog(path).size == 0
     assert log.read(path) == []
 
 
@@ -74,14 +74,14 @@ def test_reading_leaves_out_a_line_that_was_cut_short(tmp_path: Path) -> None:
 def test_a_line_now_and_then_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     monkeypatch.setattr(log.time, "monotonic", lambda: now)
-    lines = Lines()
+    lines = LineReporter()
     lines.stage("samples", 10, 50)
     for step in range(11, 51):
         now += 1.0
         lines.progress(step, {"loss": 0.5} if step < 50 else {})
-    said = capsys.readouterr()
-    assert said.out == "", "stdout is for results"
-    assert said.err.splitlines() == [
+    captured = capsys.readouterr()
+    assert captured.out == "", "stdout is for results"
+    assert captured.err.splitlines() == [
         "samples 11/50  39 s left  loss 0.5",
         "samples 22/50  28 s left  loss 0.5",
         "samples 33/50  17 s left  loss 0.5",

@@ -9,15 +9,21 @@ import torch
 
 from anytime import data
 from anytime.data.recordings import Recordings
-from anytime.data.synthetic import synthetic_sounds
+from anytime.data.synthetic import synthetic_audio
 from anytime.model import AnytimeModel
 from anytime.recipes.presets import recipe, scaled
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
-from anytime.training.discriminators import TOLD, PictureJudge, SoundJudge, moved_pictures, unmoved
-from anytime.training.sample_grids import encoded
-from anytime.training.step import Compute, EagerStep, set_rate
+from anytime.training.discriminators import (
+    CONDITION_CHANNELS,
+    AudioDiscriminator,
+    ImageDiscriminator,
+    augment_images,
+    no_augmentation,
+)
+from anytime.training.sample_grids import encode_dataset
+from anytime.training.step import Compute, EagerStep, set_lr
 from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
-from anytime.training.tasks.finetune import Examples, TuneTask
+from anytime.training.tasks.finetune import EncodedExamples, FinetuneTask
 
 
 def tasks(device: torch.device) -> list[Task]:
@@ -25,94 +31,96 @@ def tasks(device: torch.device) -> list[Task]:
     config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
-    x = data.synthetic("digits", (1, 28, 28)).train[:256].to(device)
+    x = data.synthetic_images("digits", (1, 28, 28)).train[:256].to(device)
     codes = torch.arange(256 * model.length, device=device).view(256, -1) % model.codebook_size
     return [
         AutoencoderTask("ordered", config.ordered, model.autoencoder, x, x[:64], 1),
         PriorTask(config.prior, model.prior, codes, codes[:64], 2),
-        *sound_tasks(device),
-        *(picture_tuning(device, told) for told in (False, True)),
+        *audio_tasks(device),
+        *(image_finetuning(device, conditional_discriminator) for conditional_discriminator in (False, True)),
     ]
 
 
-def sound_tasks(device: torch.device) -> list[Task]:
+def audio_tasks(device: torch.device) -> list[Task]:
     """With a spectral loss and a running-mean codebook; and a decoder against a judge."""
-    dataset = synthetic_sounds("tones", count=64)
+    dataset = synthetic_audio("tones", count=64)
     config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
-    assert isinstance(dataset.train, Recordings) and config.tune is not None
+    assert isinstance(dataset.train, Recordings) and config.finetune is not None
     torch.manual_seed(0)
     first, second = (AnytimeModel(config.model).to(device).autoencoder for _ in range(2))
     for each in (first, second):
         torch.nn.init.normal_(each.quantizer.codebook)
     train, few = dataset.train.to(device), dataset.validation.to(device)
-    examples = [Examples(x, encoded(second, x)) for x in (train.tiles(), few)]
+    examples = [EncodedExamples(x, encode_dataset(second, x)) for x in (train.tiles(), few)]
     return [
         AutoencoderTask("ordered", config.ordered, first, train, few, 1),
-        TuneTask(config.tune, second, SoundJudge(2), unmoved, *examples, 2),
+        FinetuneTask(config.finetune, second, AudioDiscriminator(2), no_augmentation, *examples, 2),
     ]
 
 
-def picture_tuning(device: torch.device, told: bool) -> Task:
+def image_finetuning(device: torch.device, conditional_discriminator: bool) -> Task:
     """A decoder against a judge that learns faster, on true codes and on drawn ones, its running mean beside it."""
-    dataset = data.synthetic("mnist", (1, 28, 28), count=128)
+    dataset = data.synthetic_images("mnist", (1, 28, 28), count=128)
     config = scaled(recipe("mnist", "best", dataset.shape), "smoke")
-    assert config.tune is not None
+    assert config.finetune is not None
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device).autoencoder
-    x, few = (part.to(device) for part in (dataset.pictures, dataset.validation[:32]))
-    examples = [Examples(each, encoded(model, each)) for each in (x, few)]
-    bank = torch.arange(64 * model.length, device=device, dtype=torch.int32).view(64, -1) % config.model.prior.codebook_size
-    stage = replace(config.tune, told=told, whole=told)
-    judge = PictureJudge(4, 1 + TOLD * told, 28, whole=stage.whole)
-    return TuneTask(stage, model, judge, moved_pictures, *examples, 2, bank)
+    x, few = (part.to(device) for part in (dataset.images, dataset.validation[:32]))
+    examples = [EncodedExamples(each, encode_dataset(model, each)) for each in (x, few)]
+    sample_pool = (
+        torch.arange(64 * model.length, device=device, dtype=torch.int32).view(64, -1) % config.model.prior.codebook_size
+    )
+    stage = replace(config.finetune, conditional_discriminator=conditional_discriminator, global_head=conditional_discriminator)
+    discriminator = ImageDiscriminator(4, 1 + CONDITION_CHANNELS * conditional_discriminator, 28, global_head=stage.global_head)
+    return FinetuneTask(stage, model, discriminator, augment_images, *examples, 2, sample_pool)
 
 
-KINDS = ["autoencoder", "prior", "sound", "tune", "pictures-tune", "told-tune"]
-STEPS = [40, 40] + [12] * (len(KINDS) - 2)
+TASK_NAMES = ["autoencoder", "prior", "audio", "finetune", "image-finetune", "conditional-finetune"]
+STEPS = [40, 40] + [12] * (len(TASK_NAMES) - 2)
 """A game multiplies rounding, and so do latents that change their codes. On an H200 the losses of two plain runs against the
 told judge differ by at most 2e-5 over 12 steps and by up to 5e-4 four steps on; those of a plain and a replayed run too."""
 
 
 def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:
     optimizer = task.optimizer()
-    move, seen = compute.step(task, optimizer), []
+    train_step, seen = compute.step(task, optimizer), []
     for step in range(steps):
         torch.manual_seed(step)
-        set_rate(optimizer, task.rate(step))
+        set_lr(optimizer, task.lr(step))
         task.objective.train()
-        seen.append(move(task.inputs(step)).tolist())
+        seen.append(train_step(task.inputs(step)).tolist())
         task.after_step(step)
     return {name: tensor.clone() for name, tensor in task.module.state_dict().items()}, seen
 
 
-@pytest.mark.parametrize("which", range(len(KINDS)), ids=KINDS)
+@pytest.mark.parametrize("which", range(len(TASK_NAMES)), ids=TASK_NAMES)
 def test_on_a_cpu_a_graph_is_the_plain_step(which: int) -> None:
     task = tasks(torch.device("cpu"))[which]
     assert isinstance(Compute(torch.device("cpu"), graph=True).step(task, task.optimizer()), EagerStep)
     weights, losses = trained(task, Compute(torch.device("cpu")), 20 if which < 2 else 4)
-    assert losses[-1][0] < losses[0][0] or KINDS[which].endswith("-tune"), "a game's loss need not fall"
+    assert losses[-1][0] < losses[0][0] or TASK_NAMES[which].endswith("-finetune"), "a game's loss need not fall"
     assert losses[-1] != losses[0]
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("which", range(len(KINDS)), ids=KINDS)
+@pytest.mark.parametrize("which", range(len(TASK_NAMES)), ids=TASK_NAMES)
 def test_a_stage_goes_on_with_what_a_checkpoint_holds(which: int) -> None:
     """The moments come from a file, the weights lie channels-last as a run has them."""
     device = torch.device("cuda")
     task, compute = tasks(device)[which], Compute(device, graph=True)
     task.objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer, resumed = task.optimizer(), task.optimizer()
-    move = compute.step(task, optimizer)
+    train_step = compute.step(task, optimizer)
     for step in range(8):
-        move(task.inputs(step))
+        train_step(task.inputs(step))
     restore_optimizer(resumed, {name: tensor.cpu().contiguous() for name, tensor in optimizer_tensors(optimizer).items()})
     again = compute.step(task, resumed)
     assert all(again(task.inputs(step)).isfinite().all() for step in range(8, 16))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("which", range(len(KINDS)), ids=KINDS)
+@pytest.mark.parametrize("which", range(len(TASK_NAMES)), ids=TASK_NAMES)
 def test_a_replayed_step_is_the_plain_step(which: int) -> None:
     """Same kernels in the same order: losses and weights agree to rounding, dropout masks included."""
     device = torch.device("cuda")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from torch import nn
 
 SLOPE = 0.2
-QUIET = 0.1
+OUTPUT_GAIN = 0.1
 """Size of what a fresh decoder says, where 1 is that of what it is given: silence is nearer to any sound than noise is."""
 
 
@@ -21,40 +21,40 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     """Waveform to feature map; `channels` runs from the waveform's to the map's."""
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in zip(pairwise(channels), kernels, strides, strict=True):
-        layers += [steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
+        layers += [he_init(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
     return nn.Sequential(*layers[:-1])
 
 
-def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], places: int) -> nn.Sequential:
+def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], map_length: int) -> nn.Sequential:
     """Feature map to waveform in [-1, 1].
 
     The encoder read backwards, but for its last layer: a dense one stands there, as WaveGAN begins, so that every code
     reaches every place.
     """
-    back, start = channels[::-1], places * strides[-1]
+    back, start = channels[::-1], map_length * strides[-1]
     return nn.Sequential(
         nn.Flatten(),
-        steady(nn.Linear(back[0] * places, back[1] * start)),
+        he_init(nn.Linear(back[0] * map_length, back[1] * start)),
         nn.Unflatten(1, (back[1], start)),
         nn.ReLU(),
-        *_upsampling(back[1:], kernels[-2::-1], strides[-2::-1]),
+        *_upsample_layers(back[1:], kernels[-2::-1], strides[-2::-1]),
         nn.Tanh(),
     )
 
 
-def _upsampling(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[nn.Module]:
+def _upsample_layers(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[nn.Module]:
     *body, last = zip(pairwise(channels), kernels, strides, strict=True)
     for (i, o), kernel, stride in body:
-        yield from (upsampling(i, o, kernel, stride), nn.ReLU())
+        yield from (upsample_conv(i, o, kernel, stride), nn.ReLU())
     (i, o), kernel, stride = last
-    yield upsampling(i, o, kernel, stride, QUIET)
+    yield upsample_conv(i, o, kernel, stride, OUTPUT_GAIN)
 
 
-def upsampling(inputs: int, outputs: int, kernel: int, stride: int, gain: float = 1.0) -> nn.Module:
+def upsample_conv(inputs: int, outputs: int, kernel: int, stride: int, gain: float = 1.0) -> nn.Module:
     """A transposed convolution that makes the length exactly `stride` times as long."""
-    around = padding(kernel, stride)
-    extra = stride + 2 * around - kernel
-    return steady(nn.ConvTranspose1d(inputs, outputs, kernel, stride, around, output_padding=extra), gain)
+    pad = padding(kernel, stride)
+    extra = stride + 2 * pad - kernel
+    return he_init(nn.ConvTranspose1d(inputs, outputs, kernel, stride, pad, output_padding=extra), gain)
 
 
 def padding(kernel: int, stride: int) -> int:
@@ -69,7 +69,7 @@ def map_size(time: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> i
     return time
 
 
-def steady(layer: nn.Module, gain: float = 1.0) -> nn.Module:
+def he_init(layer: nn.Module, gain: float = 1.0) -> nn.Module:
     """He's weights, by the inputs that reach an output, so that what passes through fresh layers keeps its size.
 
     Of a transposed convolution's taps every `stride`-th alone reaches an output. With Xavier's weights ten layers in a row

@@ -24,15 +24,15 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     def forward(self, input: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel height width"]:  # noqa: A002
-        if not self.training or distributed.ranks() == 1:
+        if not self.training or distributed.world_size() == 1:
             return super().forward(input)
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         x = input.float()
-        count = x.numel() // x.shape[1] * distributed.ranks()
-        mean = distributed.total_with_gradient(x.sum((0, 2, 3))) / count
+        count = x.numel() // x.shape[1] * distributed.world_size()
+        mean = distributed.all_reduce_sum_with_grad(x.sum((0, 2, 3))) / count
         # Two passes: the difference of two moments would lose the digits that matter where the mean is far from zero.
         centred = x - mean[:, None, None]
-        variance = distributed.total_with_gradient(centred.square().sum((0, 2, 3))) / count
+        variance = distributed.all_reduce_sum_with_grad(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
             momentum = self.momentum if self.momentum is not None else 0.1
             self.running_mean.lerp_(mean, momentum)
@@ -42,7 +42,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
-def initialised(layer: nn.Module) -> nn.Module:
+def xavier_init(layer: nn.Module) -> nn.Module:
     """Glorot's weights, no bias."""
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.xavier_uniform_(layer.weight)
@@ -54,7 +54,7 @@ def initialised(layer: nn.Module) -> nn.Module:
 def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Module]:
     """Convolutions with batch norm and ReLU between them, none after the last."""
     for layer, width in zip(convolutions, [*widths, None], strict=True):
-        yield initialised(layer)
+        yield xavier_init(layer)
         if width is not None:
             yield BatchNorm2d(width)
             yield nn.ReLU()
@@ -68,17 +68,17 @@ def biases(layers: int) -> list[bool]:
     return [False] * (layers - 1) + [True]
 
 
-class ResidualBlock(nn.Module):
+class BatchNormResidualBlock(nn.Module):
     """x + BN(1 × 1(ReLU(BN(3 × 3(ReLU(x)))))), twice as wide inside."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.block = nn.Sequential(
             nn.ReLU(),
-            initialised(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
+            xavier_init(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)),
             BatchNorm2d(2 * width),
             nn.ReLU(),
-            initialised(nn.Conv2d(2 * width, width, 1, bias=False)),
+            xavier_init(nn.Conv2d(2 * width, width, 1, bias=False)),
             BatchNorm2d(width),
         )
 
@@ -94,7 +94,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
         nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
         for (i, o), k, s, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_stack(layers, channels[1:-1]), *(ResidualBlock(channels[-1]) for _ in range(blocks)))
+    return nn.Sequential(*_stack(layers, channels[1:-1]), *(BatchNormResidualBlock(channels[-1]) for _ in range(blocks)))
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int = 0) -> nn.Sequential:
@@ -105,7 +105,7 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
         nn.ConvTranspose2d(i, o, k, s, PADDING, bias=has_bias)
         for (i, o), k, s, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
     ]
-    residual = [*(ResidualBlock(back[0]) for _ in range(blocks)), nn.ReLU()] if blocks else []
+    residual = [*(BatchNormResidualBlock(back[0]) for _ in range(blocks)), nn.ReLU()] if blocks else []
     return nn.Sequential(*residual, *_stack(layers, back[1:-1]), nn.Sigmoid())
 
 
@@ -116,7 +116,7 @@ def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> i
     return size
 
 
-def picture_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def image_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Height (or width) of the picture that the decoder makes of a feature map of that height."""
     for kernel, stride in zip(kernels[::-1], strides[::-1], strict=True):
         size = (size - 1) * stride - 2 * PADDING + kernel

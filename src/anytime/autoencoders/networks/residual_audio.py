@@ -12,10 +12,10 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.autoencoders.networks.conv_audio import QUIET, SLOPE, padding, steady, upsampling
+from anytime.autoencoders.networks.conv_audio import OUTPUT_GAIN, SLOPE, he_init, padding, upsample_conv
 
 
-class ResidualBlock(nn.Module):
+class AudioResidualBlock(nn.Module):
     """x + W₂ ρ(W₁ ρ(x)), W₁ three taps wide that lie `dilation` apart, W₂ one; begins as the identity."""
 
     def __init__(self, width: int, dilation: int) -> None:
@@ -25,7 +25,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         self.block = nn.Sequential(
             nn.LeakyReLU(SLOPE),
-            steady(nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)),
+            he_init(nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)),
             nn.LeakyReLU(SLOPE),
             last,
         )
@@ -40,10 +40,10 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     *body, last = zip(pairwise(channels), kernels, strides, strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
-        layers += [steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), *_blocks(o, blocks)]
+        layers += [he_init(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), *_blocks(o, blocks)]
         layers.append(nn.LeakyReLU(SLOPE))
     (i, o), kernel, stride = last
-    return nn.Sequential(*layers, steady(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))))
+    return nn.Sequential(*layers, he_init(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))))
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
@@ -51,11 +51,11 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     *body, last = zip(pairwise(channels[::-1]), kernels[::-1], strides[::-1], strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
-        layers += [upsampling(i, o, kernel, stride), *_blocks(o, blocks), nn.LeakyReLU(SLOPE)]
+        layers += [upsample_conv(i, o, kernel, stride), *_blocks(o, blocks), nn.LeakyReLU(SLOPE)]
     (i, o), kernel, stride = last
-    return nn.Sequential(*layers, upsampling(i, o, kernel, stride, QUIET), nn.Tanh())
+    return nn.Sequential(*layers, upsample_conv(i, o, kernel, stride, OUTPUT_GAIN), nn.Tanh())
 
 
-def _blocks(width: int, count: int) -> Iterator[ResidualBlock]:
+def _blocks(width: int, count: int) -> Iterator[AudioResidualBlock]:
     """Taps 1, 3, 9, … places apart: together they see 3^count places."""
-    return (ResidualBlock(width, 3**index) for index in range(count))
+    return (AudioResidualBlock(width, 3**index) for index in range(count))

@@ -12,10 +12,10 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.autoencoders.networks.conv_image import PADDING, BatchNorm2d, biases, initialised
+from anytime.autoencoders.networks.conv_image import PADDING, BatchNorm2d, biases, xavier_init
 
 
-class ResidualBlock(nn.Module):
+class ImageResidualBlock(nn.Module):
     """x + W₂ ρ(W₁ ρ(x)), both 3 × 3; begins as the identity."""
 
     def __init__(self, width: int) -> None:
@@ -23,7 +23,7 @@ class ResidualBlock(nn.Module):
         last = nn.Conv2d(width, width, 3, padding=1)
         nn.init.zeros_(last.weight)  # without norms, sums of fresh blocks would double in size with each of them
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
-        first = initialised(nn.Conv2d(width, width, 3, padding=1))
+        first = xavier_init(nn.Conv2d(width, width, 3, padding=1))
         self.block = nn.Sequential(nn.SiLU(), first, nn.SiLU(), last)
 
     def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width height wide"]:
@@ -35,10 +35,10 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     """Picture to feature map; `channels` runs from the picture's to the map's. Blocks follow every convolution but the last."""
     pairs = list(pairwise(channels))
     *body, last = [
-        initialised(nn.Conv2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        xavier_init(nn.Conv2d(i, o, kernel, stride, PADDING, bias=has_bias))
         for (i, o), kernel, stride, has_bias in zip(pairs, kernels, strides, biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_followed(body, channels[1:-1], blocks), last)
+    return nn.Sequential(*_with_blocks(body, channels[1:-1], blocks), last)
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
@@ -46,15 +46,15 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
     back = channels[::-1]
     pairs = list(pairwise(back))
     *body, last = [
-        initialised(nn.ConvTranspose2d(i, o, kernel, stride, PADDING, bias=has_bias))
+        xavier_init(nn.ConvTranspose2d(i, o, kernel, stride, PADDING, bias=has_bias))
         for (i, o), kernel, stride, has_bias in zip(pairs, kernels[::-1], strides[::-1], biases(len(pairs)), strict=True)
     ]
-    return nn.Sequential(*_followed(body, back[1:-1], blocks), last, nn.Sigmoid())
+    return nn.Sequential(*_with_blocks(body, back[1:-1], blocks), last, nn.Sigmoid())
 
 
-def _followed(convolutions: list[nn.Module], widths: list[int], blocks: int) -> Iterator[nn.Module]:
+def _with_blocks(convolutions: list[nn.Module], widths: list[int], blocks: int) -> Iterator[nn.Module]:
     for convolution, width in zip(convolutions, widths, strict=True):
         yield convolution
         yield BatchNorm2d(width)
-        yield from (ResidualBlock(width) for _ in range(blocks))
+        yield from (ImageResidualBlock(width) for _ in range(blocks))
         yield nn.SiLU()

@@ -13,40 +13,40 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.gumbel import SamplingSettings
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-DECODED_AT_ONCE = 64  # on a CPU: feature maps that stay in the cache take a third less time
+CPU_DECODE_BATCH = 64  # on a CPU: feature maps that stay in the cache take a third less time
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Request:
     """Codes that are there, and all that decides how they go on."""
 
     codes: Tensor  # [n, given], none or more
     rows: Tensor  # [n] row numbers
     seed: int
-    settings: Settings
+    settings: SamplingSettings
     model: str  # hash of the model they belong to
 
 
 @dataclass(eq=False)  # two of them are never the same work
-class Rows:
+class ActiveBatch:
     """A draft that an engine works on. The engine alone touches `state`; it may keep the codes there, too."""
 
-    draft: Draft
-    fed: int = 0  # steps the prior's state has behind it
+    request: Request
+    steps_done: int = 0  # steps the prior's state has behind it
     state: Any = None
 
     @property
-    def given(self) -> int:
+    def prefix_length(self) -> int:
         """Codes that were there from the beginning: taken in, not drawn."""
-        return self.draft.codes.shape[1]
+        return self.request.codes.shape[1]
 
     @property
     def count(self) -> int:
         """Codes that are there."""
-        return max(self.given, self.fed)
+        return max(self.prefix_length, self.steps_done)
 
 
 @runtime_checkable
@@ -59,25 +59,25 @@ class Engine(Protocol):
         """Rows computed at a time: fixed and aligned to row numbers, so that bulk work gives the same bytes however divided."""
 
     @property
-    def wave(self) -> int:
+    def microbatch(self) -> int:
         """Rows whose states are held at once."""
 
     @property
     def device(self) -> torch.device: ...
 
-    def ready(self, draft: Draft) -> bool:
+    def is_warm(self, request: Request) -> bool:
         """Whether this many rows with these settings can be drawn without first compiling or capturing anything."""
 
-    def warm(self, draft: Draft) -> None:
+    def warm_up(self, request: Request) -> None:
         """Make it so."""
 
-    def start(self, draft: Draft) -> Rows:
+    def start(self, request: Request) -> ActiveBatch:
         """Rows before their first step."""
 
-    def step(self, rows: Rows, times: int = 1) -> None:
+    def step(self, rows: ActiveBatch, times: int = 1) -> None:
         """Steps of the prior, each of which takes in the code before and draws the next unless it is given."""
 
-    def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
+    def codes(self, rows: ActiveBatch) -> Int[Tensor, "n count"]:
         """All codes that are there; a copy."""
 
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch ..."]:

@@ -19,12 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.priors.transformer import Block, Cache, Transformer
-from anytime.sampling.engines.base import DECODED_AT_ONCE, DTYPES, Draft
+from anytime.priors.transformer import KVCache, Transformer, TransformerBlock
+from anytime.sampling.engines.base import CPU_DECODE_BATCH, DTYPES, Request
 from anytime.sampling.engines.eager import EagerEngine
-from anytime.sampling.engines.fused_batch_norm import FoldedDecoder
+from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
 
-FEW = 8
+SINGLE_THREAD_ROWS = 8
 """Rows up to which one thread is faster than several: a step is many small products, and waking threads takes longer."""
 
 
@@ -37,88 +37,92 @@ class CompiledEngine(EagerEngine):
     name = "compiled"
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, precision: str) -> None:
-        decoder = FoldedDecoder(autoencoder, DTYPES[precision])
+        decoder = FusedBatchNormDecoder(autoencoder, DTYPES[precision])
         super().__init__(
-            prior, lambda codes: torch.cat([decoder(part) for part in codes.split(DECODED_AT_ONCE)]), torch.device("cpu")
+            prior, lambda codes: torch.cat([decoder(part) for part in codes.split(CPU_DECODE_BATCH)]), torch.device("cpu")
         )
         self.precision = precision
-        self.packed = copy.deepcopy(prior).to(DTYPES[precision]).eval()
-        self._steps: dict[int, _Step] = {}
+        self.cast_prior = copy.deepcopy(prior).to(DTYPES[precision]).eval()
+        self._steps: dict[int, _CompiledStep] = {}
 
-    def ready(self, draft: Draft) -> bool:
-        return len(draft.rows) in self._steps and super().ready(draft)
+    def is_warm(self, request: Request) -> bool:
+        return len(request.rows) in self._steps and super().is_warm(request)
 
     def release(self) -> None:
         self._steps.clear()
 
-    def _empty(self, batch: int) -> Cache:
-        return self.packed.start(batch)
+    def _initial_state(self, batch: int) -> KVCache:
+        return self.cast_prior.start(batch)
 
-    def _logits(self, codes: Int[Tensor, " batch"] | None, state: Cache) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:
+    def _logits(
+        self, codes: Int[Tensor, " batch"] | None, state: KVCache
+    ) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:
         if codes is None:
-            logits, state = self.packed.step(None, state)
+            logits, state = self.cast_prior.step(None, state)
             return logits.float(), state
         return self._step(len(codes))(codes, state)
 
-    def _step(self, batch: int) -> _Step:
+    def _step(self, batch: int) -> _CompiledStep:
         if batch not in self._steps:
-            self._steps[batch] = _Step(self.packed, batch)
+            self._steps[batch] = _CompiledStep(self.cast_prior, batch)
         return self._steps[batch]
 
 
-class _Step:
+class _CompiledStep:
     """One step for a fixed batch; all rows stand at the same position."""
 
     def __init__(self, prior: Transformer, batch: int) -> None:
-        self.config, self.few = prior.config, batch <= FEW
-        blocks = [block for block in prior.blocks if isinstance(block, Block)]
+        self.config, self.is_small = prior.config, batch <= SINGLE_THREAD_ROWS
+        blocks = [block for block in prior.blocks if isinstance(block, TransformerBlock)]
         after = [_QKV(block) for block in blocks[1:]] + [_Head(prior)]
-        self._first = torch.compile(_First(prior), dynamic=False)
-        self._rest = [torch.compile(_Rest(block, then), dynamic=False) for block, then in zip(blocks, after, strict=True)]
+        self._embed = torch.compile(_Embedding(prior), dynamic=False)
+        self._tails = [
+            torch.compile(_BlockTail(block, next_stage), dynamic=False) for block, next_stage in zip(blocks, after, strict=True)
+        ]
         self._attend = torch.compile(_attend, dynamic=True)
-        with _compiling(self.few):
+        with _compiling(self.is_small):
             state = prior.start(batch)
-            for reach in range(1, min(4, prior.length)):
-                state = Cache(state.keys, state.values, state.position, reach)
+            for max_position in range(1, min(4, prior.length)):
+                state = KVCache(state.keys, state.values, state.position, max_position)
                 self(torch.zeros(batch, dtype=torch.long), state)
 
-    def __call__(self, codes: Int[Tensor, " batch"], state: Cache) -> tuple[Float[Tensor, "batch codebook_size"], Cache]:
-        at = state.reach
-        places = [cache.narrow(3, 0, at + 1).unbind(0) for cache in (state.keys, state.values)]
-        with _threads(1 if self.few else None):
-            h, out = self._first(codes, torch.full_like(codes, at))
-            for rest, keys, values in zip(self._rest, *places, strict=True):
-                h, out = rest(h, self._attend(out, keys, values))
-        return out, Cache(state.keys, state.values, state.position + 1, at + 1)
+    def __call__(self, codes: Int[Tensor, " batch"], state: KVCache) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:
+        at = state.max_position
+        caches = [cache.narrow(3, 0, at + 1).unbind(0) for cache in (state.keys, state.values)]
+        with _threads(1 if self.is_small else None):
+            h, out = self._embed(codes, torch.full_like(codes, at))
+            for tail, keys, values in zip(self._tails, *caches, strict=True):
+                h, out = tail(h, self._attend(out, keys, values))
+        return out, KVCache(state.keys, state.values, state.position + 1, at + 1)
 
 
-class _First(nn.Module):
+class _Embedding(nn.Module):
     def __init__(self, prior: Transformer) -> None:
         super().__init__()
         self.tokens, self.positions, self.norm = prior.tokens, prior.positions, prior.embedding_norm
-        self.qkv = _QKV(next(block for block in prior.blocks if isinstance(block, Block)))
+        self.qkv = _QKV(next(block for block in prior.blocks if isinstance(block, TransformerBlock)))
 
     def forward(self, codes: Int[Tensor, " batch"], position: Int[Tensor, " batch"]) -> tuple[Tensor, Tensor]:
         h = self.norm(self.tokens(codes) + self.positions(position))
         return h, self.qkv(h)
 
 
-class _Rest(nn.Module):
+class _BlockTail(nn.Module):
     """A block after its attention, and what comes behind it."""
 
-    def __init__(self, block: Block, then: nn.Module) -> None:
+    def __init__(self, block: TransformerBlock, next_stage: nn.Module) -> None:
         super().__init__()
-        self.block, self.then = block, then
+        self.block, self.next_stage = block, next_stage
 
     def forward(self, h: Float[Tensor, "batch width"], attended: Float[Tensor, "batch width"]) -> tuple[Tensor, Tensor]:
         block = self.block
         h = block.attention_norm(h + block.out(attended))
         h = block.norm(h + block.down(F.relu(block.up(h))))
-        return h, self.then(h)
+        return h, self.next_stage(h)
 
 
 class _QKV(nn.Module):
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: TransformerBlock) -> None:
         super().__init__()
         self.qkv = block.qkv
 
@@ -159,13 +163,13 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _compiling(few: bool) -> Iterator[None]:
+def _compiling(is_small: bool) -> Iterator[None]:
     """Constant weights, packed at compile time; for few rows the compiler's own products, which beat the library's there."""
     import torch._dynamo.config
     import torch._inductor.config
 
     options: dict[str, Any] = {"freezing": True}
-    if few:
+    if is_small:
         options |= {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}
     # One piece of code serves all blocks and batches: without a higher limit the compiler gives up on the ninth.
     limits = {"recompile_limit": 4096, "accumulated_recompile_limit": 4096}

@@ -13,21 +13,21 @@ from torch import Tensor
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import random
 from anytime.priors.transformer import Transformer
-from anytime.sampling.engines.base import DTYPES, Draft, Rows
-from anytime.sampling.engines.cuda_decoder import Decoder
-from anytime.sampling.engines.cuda_step import FEW, Buffers, Step, Weights, bucket, capture
-from anytime.sampling.gumbel import Settings, masked
+from anytime.sampling.engines.base import DTYPES, ActiveBatch, Request
+from anytime.sampling.engines.cuda_decoder import CudaDecoder
+from anytime.sampling.engines.cuda_step import SMALL_BATCH, CudaStep, PriorWeights, StepBuffers, bucket, capture
+from anytime.sampling.gumbel import SamplingSettings, filter_logits
 
-LARGEST = 32768
+MAX_BUCKET = 32768
 """Rows of the largest bucket; past it nothing is gained."""
-MEMORY = 0.5  # of the device's, that the largest bucket's cache may take
-DECODED = 4096
+CACHE_MEMORY_FRACTION = 0.5  # of the device's, that the largest bucket's cache may take
+DECODE_BATCH = 4096
 """Rows decoded at a time."""
-STRIDES = (16, 8, 4, 2, 1)
+GRAPH_STEPS = (16, 8, 4, 2, 1)
 """Steps in one graph where nobody watches: between two graphs a card pauses, which few rows feel."""
 
 
-def stride_after(asked: int, left: int) -> int:
+def steps_per_graph(queued: int, left: int) -> int:
     """Steps in the next graph when so many have been asked for and so many are left.
 
     Asking for a graph takes almost as long as running it, and it runs when all of it has been asked for. So the first ones are
@@ -35,25 +35,25 @@ def stride_after(asked: int, left: int) -> int:
 
     >>> done, strides = 0, []
     >>> while done < 32:
-    ...     strides.append(stride_after(done, 32 - done))
+    ...     strides.append(steps_per_graph(done, 32 - done))
     ...     done += strides[-1]
     >>> strides
     [1, 1, 1, 1, 2, 2, 4, 4, 8, 8]
     """
-    return next(steps for steps in STRIDES if steps <= min(left, max(1, asked // 2)))
+    return next(steps for steps in GRAPH_STEPS if steps <= min(left, max(1, queued // 2)))
 
 
 @dataclass
 class Arena:
     """The buffers of one bucket, the graphs captured on them, and whose rows are in them now."""
 
-    buffers: Buffers
-    graphs: dict[tuple[Settings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by cuts and steps
-    owner: weakref.ref[Rows] | None = None
+    buffers: StepBuffers
+    graphs: dict[tuple[SamplingSettings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by cuts and steps
+    owner: weakref.ref[ActiveBatch] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SwappedState:
     """Rows that had to leave their arena to others."""
 
     codes: Tensor
@@ -66,58 +66,64 @@ class CudaEngine:
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, device: torch.device, precision: str) -> None:
         self.prior, self.device, self.precision = prior, device, precision
-        self._step = Step(Weights.of(prior, DTYPES[precision]))
-        self._decoder = Decoder(autoencoder, DTYPES[precision])
+        self._step = CudaStep(PriorWeights.of(prior, DTYPES[precision]))
+        self._decoder = CudaDecoder(autoencoder, DTYPES[precision])
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.RLock()
         row_bytes = 2 * prior.config.layers * prior.length * prior.config.width * DTYPES[precision].itemsize
-        room = int(MEMORY * torch.cuda.get_device_properties(device).total_memory) // row_bytes
-        self.block = min(LARGEST, 1 << max(0, room.bit_length() - 1))
-        self.wave = self.block
+        room = int(CACHE_MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory) // row_bytes
+        self.block = min(MAX_BUCKET, 1 << max(0, room.bit_length() - 1))
+        self.microbatch = self.block
 
-    def ready(self, draft: Draft) -> bool:
-        size = bucket(len(draft.rows))
-        return size in self._arenas and (_cuts(draft.settings), 1) in self._arenas[size].graphs and self._decoder.ready(size)
+    def is_warm(self, request: Request) -> bool:
+        size = bucket(len(request.rows))
+        return (
+            size in self._arenas
+            and (_filter_settings(request.settings), 1) in self._arenas[size].graphs
+            and self._decoder.is_warm(size)
+        )
 
     @torch.no_grad()
-    def warm(self, draft: Draft) -> None:
+    def warm_up(self, request: Request) -> None:
         with self._lock:
-            self._captured(self._arena(len(draft.rows)), draft.settings, 1)
-            self.decode(torch.zeros(len(draft.rows), 1, dtype=torch.long, device=self.device))
+            self._graph(self._arena(len(request.rows)), request.settings, 1)
+            self.decode(torch.zeros(len(request.rows), 1, dtype=torch.long, device=self.device))
             self.wait()
 
-    def start(self, draft: Draft) -> Rows:
-        return Rows(draft)
+    def start(self, request: Request) -> ActiveBatch:
+        return ActiveBatch(request)
 
     @torch.no_grad()
-    def step(self, rows: Rows, times: int = 1) -> None:
+    def step(self, rows: ActiveBatch, times: int = 1) -> None:
         with self._lock:
-            arena, asked = self._arena(len(rows.draft.rows)), 0
-            few = len(arena.buffers.position) <= FEW
-            while asked < times:
-                stride = stride_after(asked, times - asked) if few else 1
-                graph = self._captured(arena, rows.draft.settings, stride)
-                self._enter(arena, rows)
+            arena, queued = self._arena(len(rows.request.rows)), 0
+            is_small = len(arena.buffers.position) <= SMALL_BATCH
+            while queued < times:
+                stride = steps_per_graph(queued, times - queued) if is_small else 1
+                graph = self._graph(arena, rows.request.settings, stride)
+                self._swap_in(arena, rows)
                 graph.replay()
-                rows.fed += stride
-                asked += stride
+                rows.steps_done += stride
+                queued += stride
 
     @torch.no_grad()
-    def codes(self, rows: Rows) -> Int[Tensor, "n count"]:
+    def codes(self, rows: ActiveBatch) -> Int[Tensor, "n count"]:
         with self._lock:
-            arena = self._arenas.get(bucket(len(rows.draft.rows)))
+            arena = self._arenas.get(bucket(len(rows.request.rows)))
             if arena is not None and arena.owner is not None and arena.owner() is rows:
-                return arena.buffers.codes[: len(rows.draft.rows), : rows.count].long()
-            if isinstance(rows.state, Saved):
+                return arena.buffers.codes[: len(rows.request.rows), : rows.count].long()
+            if isinstance(rows.state, SwappedState):
                 return rows.state.codes[:, : rows.count].long()
-            return rows.draft.codes.to(self.device)
+            return rows.request.codes.to(self.device)
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
         with self._lock:
             codes = codes.to(self.device)
             return (
-                self._decoder(codes) if len(codes) <= DECODED else torch.cat([self._decoder(c) for c in codes.split(DECODED)])
+                self._decoder(codes)
+                if len(codes) <= DECODE_BATCH
+                else torch.cat([self._decoder(c) for c in codes.split(DECODE_BATCH)])
             )
 
     def wait(self) -> None:
@@ -126,7 +132,7 @@ class CudaEngine:
     def release(self) -> None:
         with self._lock:
             for arena in self._arenas.values():
-                self._dismiss(arena)
+                self._evict(arena)
             self._arenas.clear()
             self._decoder.release()
             torch.cuda.empty_cache()
@@ -135,71 +141,73 @@ class CudaEngine:
         size = bucket(rows)
         if size not in self._arenas:
             try:
-                buffers = Buffers.empty(self._step.weights, size, self.device)
+                buffers = StepBuffers.empty(self._step.weights, size, self.device)
             except torch.OutOfMemoryError:  # other buckets may hold what is missing
                 self.release()
-                buffers = Buffers.empty(self._step.weights, size, self.device)
+                buffers = StepBuffers.empty(self._step.weights, size, self.device)
             self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 
-    def _captured(self, arena: Arena, settings: Settings, steps: int) -> torch.cuda.CUDAGraph:
+    def _graph(self, arena: Arena, settings: SamplingSettings, steps: int) -> torch.cuda.CUDAGraph:
         """The graph of so many steps on these buffers. Whoever is in the arena is put out first: capturing runs some steps."""
-        cuts = _cuts(settings)
-        if (cuts, steps) not in arena.graphs:
-            self._leave(arena)
-            cut = None if cuts is None else (lambda logits: masked(logits, cuts))
+        filtering = _filter_settings(settings)
+        if (filtering, steps) not in arena.graphs:
+            self._swap_out(arena)
+            logits_filter = None if filtering is None else (lambda logits: filter_logits(logits, filtering))
 
             def work() -> None:
                 for _ in range(steps):
-                    self._step(arena.buffers, cut)
+                    self._step(arena.buffers, logits_filter)
 
-            arena.graphs[cuts, steps] = capture(work, lambda: arena.buffers.position.zero_())
-        return arena.graphs[cuts, steps]
+            arena.graphs[filtering, steps] = capture(work, lambda: arena.buffers.position.zero_())
+        return arena.graphs[filtering, steps]
 
-    def _enter(self, arena: Arena, rows: Rows) -> None:
+    def _swap_in(self, arena: Arena, rows: ActiveBatch) -> None:
         """Make the arena this work's, bringing back what it had when it left."""
         if arena.owner is not None and arena.owner() is rows:
             return
-        self._leave(arena)
-        n, draft, buffers = len(rows.draft.rows), rows.draft, arena.buffers
-        buffers.position.fill_(rows.fed)
-        temperature = draft.settings.temperature
+        self._swap_out(arena)
+        n, request, buffers = len(rows.request.rows), rows.request, arena.buffers
+        buffers.position.fill_(rows.steps_done)
+        temperature = request.settings.temperature
         if isinstance(temperature, tuple):
             buffers.temperature.copy_(torch.tensor(temperature))
         else:
             buffers.temperature.fill_(temperature)
-        request = torch.tensor([*random.key(draft.seed), rows.given], dtype=torch.int32)
-        buffers.request[: 3 + n] = torch.cat([request, draft.rows.to("cpu", torch.int32)])
-        if rows.given:
-            buffers.codes[:n, : rows.given] = draft.codes.to(torch.int32)
+        request_buffer = torch.tensor([*random.key(request.seed), rows.prefix_length], dtype=torch.int32)
+        buffers.request_buffer[: 3 + n] = torch.cat([request_buffer, request.rows.to("cpu", torch.int32)])
+        if rows.prefix_length:
+            buffers.codes[:n, : rows.prefix_length] = request.codes.to(torch.int32)
         if rows.state is not None:
             buffers.codes[:n] = rows.state.codes
-            buffers.keys[:, :n, :, : rows.fed] = rows.state.keys
-            buffers.values[:, :n, :, : rows.fed] = rows.state.values
+            buffers.keys[:, :n, :, : rows.steps_done] = rows.state.keys
+            buffers.values[:, :n, :, : rows.steps_done] = rows.state.values
             rows.state = None
         arena.owner = weakref.ref(rows)
 
-    def _dismiss(self, arena: Arena) -> None:
+    def _evict(self, arena: Arena) -> None:
         """Take the arena from its rows, keeping their codes only, as if given; the cache is then built from them anew."""
         rows = arena.owner() if arena.owner is not None else None
         arena.owner = None
         if rows is not None:
-            codes = arena.buffers.codes[: len(rows.draft.rows), : rows.count].long().cpu()
-            rows.draft, rows.fed, rows.state = replace(rows.draft, codes=codes), 0, None
+            codes = arena.buffers.codes[: len(rows.request.rows), : rows.count].long().cpu()
+            rows.request, rows.steps_done, rows.state = replace(rows.request, codes=codes), 0, None
 
-    def _leave(self, arena: Arena) -> None:
+    def _swap_out(self, arena: Arena) -> None:
         """Put the arena's rows aside, if anybody still holds them."""
         rows = arena.owner() if arena.owner is not None else None
         arena.owner = None
         if rows is None:
             return
-        n, buffers = len(rows.draft.rows), arena.buffers
-        fed = rows.fed if rows.fed < self.prior.length else 0  # all codes are drawn: nobody will ask for the cache
-        keys, values = (cache[:, :n, :, :fed].clone() for cache in (buffers.keys, buffers.values))
-        rows.state = Saved(buffers.codes[:n].clone(), keys, values)
+        n, buffers = len(rows.request.rows), arena.buffers
+        steps_done = (
+            rows.steps_done if rows.steps_done < self.prior.length else 0
+        )  # all codes are drawn: nobody will ask for the cache
+        keys, values = (cache[:, :n, :, :steps_done].clone() for cache in (buffers.keys, buffers.values))
+        rows.state = SwappedState(buffers.codes[:n].clone(), keys, values)
 
 
-def _cuts(settings: Settings) -> Settings | None:
+def _filter_settings(settings: SamplingSettings) -> SamplingSettings | None:
     """Settings that are part of a graph: cuts are, temperatures are read from a buffer."""
-    cuts = settings.top_k is not None or settings.top_p is not None
-    return replace(settings, temperature=1.0) if cuts else None
+    filtering = settings.top_k is not None or settings.top_p is not None
+    return replace(settings, temperature=1.0) if filtering else None

@@ -10,59 +10,59 @@ from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.sampling.engines.cuda_step import bucket, capture
-from anytime.sampling.engines.fused_batch_norm import FoldedDecoder
+from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
 from anytime.sampling.kernels import fused_decoder
 
-CAPTURED = 512
+MAX_GRAPH_ROWS = 512
 """Rows up to which launching the kernels one by one would take longer than running them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Captured:
+class _DecodeGraph:
     graph: torch.cuda.CUDAGraph
     codes: Tensor
     out: Tensor
 
 
-class Decoder(FoldedDecoder):
+class CudaDecoder(FusedBatchNormDecoder):
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         super().__init__(autoencoder, dtype)
-        chained = self.codebook.is_cuda and dtype is torch.bfloat16 and not self.config.is_sound
-        self.links = fused_decoder.linked(self.layers) if chained else None
-        self._captured: dict[int, _Captured] = {}
+        is_fusable = self.codebook.is_cuda and dtype is torch.bfloat16 and not self.config.is_audio
+        self.fused_convs = fused_decoder.fuse_decoder(self.layers) if is_fusable else None
+        self._graphs: dict[int, _DecodeGraph] = {}
 
-    def ready(self, rows: int) -> bool:
-        return rows > CAPTURED or rows in self._captured
+    def is_warm(self, rows: int) -> bool:
+        return rows > MAX_GRAPH_ROWS or rows in self._graphs
 
     def release(self) -> None:
-        self._captured.clear()
+        self._graphs.clear()
 
     @torch.no_grad()
     def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
-        rows, given = codes.shape
+        rows, prefix_length = codes.shape
         size = bucket(rows)
-        if size > CAPTURED:
+        if size > MAX_GRAPH_ROWS:
             return super().__call__(codes)
-        if size not in self._captured:
-            self._captured[size] = self._capture(size, codes.device)
-        held = self._captured[size]
-        held.codes[:rows, :given] = codes
-        if given < self.config.length:
-            held.codes[:rows, given:] = self.missing
-        held.graph.replay()
-        return held.out[:rows].clone()
+        if size not in self._graphs:
+            self._graphs[size] = self._capture(size, codes.device)
+        captured = self._graphs[size]
+        captured.codes[:rows, :prefix_length] = codes
+        if prefix_length < self.config.length:
+            captured.codes[:rows, prefix_length:] = self.missing_code
+        captured.graph.replay()
+        return captured.out[:rows].clone()
 
-    def _capture(self, size: int, device: torch.device) -> _Captured:
+    def _capture(self, size: int, device: torch.device) -> _DecodeGraph:
         codes = torch.zeros(size, self.config.length, dtype=torch.long, device=device)
-        out = self._empty(size)
-        return _Captured(capture(lambda: self._decoded(codes, out), lambda: None), codes, out)
+        out = self._empty_output(size)
+        return _DecodeGraph(capture(lambda: self._decode_into(codes, out), lambda: None), codes, out)
 
-    def _decoded(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
-        if self.links is None:
-            return super()._decoded(codes, out)
+    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
+        if self.fused_convs is None:
+            return super()._decode_into(codes, out)
         if self.config.layout == "channel":
-            x = fused_decoder.features(codes, self.codebook, self.config.places[0])
+            x = fused_decoder.features(codes, self.codebook, self.config.spatial_shape[0])
         else:
             x = self._features(codes).permute(0, 2, 3, 1).contiguous()
-        fused_decoder.run(self.links, x, out)
+        fused_decoder.run(self.fused_convs, x, out)
         return out

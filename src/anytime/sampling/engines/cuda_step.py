@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.priors.transformer import Block, Transformer, TransformerConfig
+from anytime.priors.transformer import Transformer, TransformerBlock, TransformerConfig
 
-FEW = 256
+SMALL_BATCH = 256
 """Rows up to which the chain of small kernels is faster than the library's products."""
 
 
 PDL = True
 """Programmatic dependent launch; the interpreter that tests run on has none."""
 
-Cut = Callable[[Tensor], Tensor]
+LogitsFilter = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerWeights:
     qkv: Linear
     out: Linear
     attention_norm: Norm
@@ -57,77 +57,79 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PriorWeights:
     """Copies of the prior's weights in the engine's precision; layer norms stay in float32."""
 
     config: TransformerConfig
     tokens: Tensor  # [codebook_size + 1, width]
     positions: Tensor
     embedding_norm: Norm
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerWeights, ...]
 
     @staticmethod
-    def of(prior: Transformer, dtype: torch.dtype) -> Weights:
-        def layer(block: nn.Module) -> Layer:
-            assert isinstance(block, Block)
+    def of(prior: Transformer, dtype: torch.dtype) -> PriorWeights:
+        def layer(block: nn.Module) -> LayerWeights:
+            assert isinstance(block, TransformerBlock)
             products = [Linear.of(linear, dtype) for linear in (block.qkv, block.out, block.up, block.down)]
             qkv, out, up, down = products
-            return Layer(qkv, out, Norm.of(block.attention_norm), up, down, Norm.of(block.norm))
+            return LayerWeights(qkv, out, Norm.of(block.attention_norm), up, down, Norm.of(block.norm))
 
         tokens, positions = (table.weight.detach().to(dtype).contiguous() for table in (prior.tokens, prior.positions))
-        return Weights(prior.config, tokens, positions, Norm.of(prior.embedding_norm), tuple(map(layer, prior.blocks)))
+        return PriorWeights(prior.config, tokens, positions, Norm.of(prior.embedding_norm), tuple(map(layer, prior.blocks)))
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class StepBuffers:
     """All that a step reads and writes, for one batch."""
 
     keys: Tensor  # [layers, batch, heads, length, head_dim]
     values: Tensor
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: codes that each row has taken in
-    request: Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
+    request_buffer: (
+        Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
+    )
     temperature: Tensor  # [length], of every position
 
     @staticmethod
-    def empty(weights: Weights, batch: int, device: torch.device) -> Buffers:
+    def empty(weights: PriorWeights, batch: int, device: torch.device) -> StepBuffers:
         c = weights.config
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         keys, values = (torch.empty(shape, dtype=weights.tokens.dtype, device=device) for _ in range(2))
 
-        def whole(*shape: int) -> Tensor:
+        def int_zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         temperature = torch.ones(c.length, device=device)
-        return Buffers(keys, values, whole(batch, c.length), whole(batch), whole(3 + batch), temperature)
+        return StepBuffers(keys, values, int_zeros(batch, c.length), int_zeros(batch), int_zeros(3 + batch), temperature)
 
 
-class Step:
+class CudaStep:
     """Reads the codes before, writes the next ones, advances every row's position by one."""
 
-    def __init__(self, weights: Weights) -> None:
-        from anytime.sampling import kernels  # needs triton, which only machines with a GPU have
+    def __init__(self, weights: PriorWeights) -> None:
+        from anytime.sampling.kernels import triton_kernels  # needs triton, which only machines with a GPU have
 
-        self.weights, self.kernels = weights, kernels
+        self.weights, self.kernels = weights, triton_kernels
         c = weights.config
         self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
         self.padded = power_of_two(c.width)
-        self.untempered = torch.ones(c.length, device=weights.tokens.device)
+        self.unit_temperature = torch.ones(c.length, device=weights.tokens.device)
 
-    def __call__(self, buffers: Buffers, cut: Cut | None) -> None:
+    def __call__(self, buffers: StepBuffers, logits_filter: LogitsFilter | None) -> None:
         batch, c = len(buffers.position), self.weights.config
-        h = self._embedded(buffers)
-        logits = self._few(h, buffers) if batch <= FEW else self._many(h, buffers)
+        h = self._embed(buffers)
+        logits = self._forward_small(h, buffers) if batch <= SMALL_BATCH else self._forward_large(h, buffers)
         temperature = buffers.temperature
-        if cut is not None:  # it looks at tempered logits
-            logits = cut(logits.float() / temperature.index_select(0, buffers.position)[:, None])
-            temperature = self.untempered
-        self.kernels.draw_codes[batch,](
-            logits, buffers.request, temperature, buffers.position, buffers.codes, c.length,
+        if logits_filter is not None:  # it looks at tempered logits
+            logits = logits_filter(logits.float() / temperature.index_select(0, buffers.position)[:, None])
+            temperature = self.unit_temperature
+        self.kernels.sample_codes[batch,](
+            logits, buffers.request_buffer, temperature, buffers.position, buffers.codes, c.length,
             c.codebook_size, BLOCK=power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
-    def _embedded(self, buffers: Buffers) -> Float[Tensor, "batch width"]:
+    def _embed(self, buffers: StepBuffers) -> Float[Tensor, "batch width"]:
         w, c = self.weights, self.weights.config
         h = w.tokens.new_empty(len(buffers.position), c.width)
         self.kernels.embed[len(h),](
@@ -136,7 +138,9 @@ class Step:
         )  # fmt: skip
         return h
 
-    def _attended(self, layer: int, qkv: Float[Tensor, "batch three_widths"], buffers: Buffers) -> Float[Tensor, "batch width"]:
+    def _attend(
+        self, layer: int, qkv: Float[Tensor, "batch three_widths"], buffers: StepBuffers
+    ) -> Float[Tensor, "batch width"]:
         c, batch = self.weights.config, len(qkv)
         dim = c.width // c.heads
         attended = qkv.new_empty(batch, c.width)
@@ -148,29 +152,29 @@ class Step:
         )  # fmt: skip
         return attended
 
-    def _many(self, h: Float[Tensor, "batch width"], buffers: Buffers) -> Float[Tensor, "batch codebook_size"]:
+    def _forward_large(self, h: Float[Tensor, "batch width"], buffers: StepBuffers) -> Float[Tensor, "batch codebook_size"]:
         for index, layer in enumerate(self.weights.layers):
-            attended = self._attended(index, torch.addmm(layer.qkv.bias, h, layer.qkv.weight.t()), buffers)
+            attended = self._attend(index, torch.addmm(layer.qkv.bias, h, layer.qkv.weight.t()), buffers)
             h = self._add_norm(attended @ layer.out.weight.t(), layer.out.bias, h, layer.attention_norm)
             hidden = torch._addmm_activation(layer.up.bias, h, layer.up.weight.t())  # relu in the product's own epilogue
             h = self._add_norm(hidden @ layer.down.weight.t(), layer.down.bias, h, layer.norm)
         return h @ self.weights.tokens[:-1].t()
 
-    def _few(self, h: Float[Tensor, "batch width"], buffers: Buffers) -> Float[Tensor, "batch codebook_size"]:
+    def _forward_small(self, h: Float[Tensor, "batch width"], buffers: StepBuffers) -> Float[Tensor, "batch codebook_size"]:
         for index, layer in enumerate(self.weights.layers):
-            attended = self._attended(index, self._linear(h, layer.qkv), buffers)
-            h = self._add_norm(self._parts(attended, layer.out), layer.out.bias, h, layer.attention_norm)
+            attended = self._attend(index, self._linear(h, layer.qkv), buffers)
+            h = self._add_norm(self._split_linear(attended, layer.out), layer.out.bias, h, layer.attention_norm)
             hidden = self._linear(h, layer.up, relu=True)
-            h = self._add_norm(self._parts(hidden, layer.down), layer.down.bias, h, layer.norm)
+            h = self._add_norm(self._split_linear(hidden, layer.down), layer.down.bias, h, layer.norm)
         logits = torch.empty(len(h), self.weights.config.codebook_size, device=h.device)
-        self._product(h, Linear(self.weights.tokens[:-1], self.weights.tokens), logits, relu=False, bias=False, split=1)
+        self._matmul(h, Linear(self.weights.tokens[:-1], self.weights.tokens), logits, relu=False, bias=False, split=1)
         return logits
 
     def _add_norm(
         self, x: Float[Tensor, "*parts batch width"], bias: Tensor, residual: Float[Tensor, "batch width"], norm: Norm
     ) -> Float[Tensor, "batch width"]:
         out, (rows, width) = torch.empty_like(residual), residual.shape
-        block = 1 if rows <= FEW else 4
+        block = 1 if rows <= SMALL_BATCH else 4
         self.kernels.add_norm[ceil_div(rows, block),](
             x, bias, residual, norm.weight, norm.bias, out, rows, width, norm.eps,
             PARTS=x.shape[0] if x.ndim == 3 else 1, BLOCK_M=block, BLOCK=self.padded, num_warps=4, **_launch(rows),
@@ -179,20 +183,20 @@ class Step:
 
     def _linear(self, h: Float[Tensor, "batch k"], linear: Linear, *, relu: bool = False) -> Float[Tensor, "batch n"]:
         out = h.new_empty(len(h), len(linear.weight))
-        self._product(h, linear, out, relu=relu, bias=True, split=1)
+        self._matmul(h, linear, out, relu=relu, bias=True, split=1)
         return out
 
-    def _parts(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
+    def _split_linear(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
         """The product in parts that sum to it, without its bias."""
-        split = split_of(*x.shape)
-        kind = torch.float32 if split > 1 else x.dtype
-        parts = torch.empty(split, len(x), len(linear.weight), dtype=kind, device=x.device)
-        self._product(x, linear, parts, relu=False, bias=False, split=split)
+        split = split_k(*x.shape)
+        dtype = torch.float32 if split > 1 else x.dtype
+        parts = torch.empty(split, len(x), len(linear.weight), dtype=dtype, device=x.device)
+        self._matmul(x, linear, parts, relu=False, bias=False, split=split)
         return parts
 
-    def _product(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
+    def _matmul(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
         rows, (n, k) = len(x), linear.weight.shape
-        tile = tile_of(rows, k, split, exact=self.precision == "ieee")
+        tile = tile_shape(rows, k, split, exact=self.precision == "ieee")
         grid = (ceil_div(rows, tile["BLOCK_M"]), ceil_div(n, tile["BLOCK_N"]), split)
         self.kernels.linear[grid](
             x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
@@ -202,7 +206,7 @@ class Step:
 
 def _launch(rows: int) -> dict[str, bool]:
     """Kernels begin before those ahead of them end, where it pays: behind the library's products it does not."""
-    return {"PDL": PDL and rows <= FEW} | ({"launch_pdl": True} if PDL and rows <= FEW else {})
+    return {"PDL": PDL and rows <= SMALL_BATCH} | ({"launch_pdl": True} if PDL and rows <= SMALL_BATCH else {})
 
 
 def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
@@ -210,25 +214,27 @@ def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
     if rows <= 16:
         return 1, 64, 4, 1
     if rows < 4096:
-        return 1, 16, 1, 3 if rows <= FEW else 1
+        return 1, 16, 1, 3 if rows <= SMALL_BATCH else 1
     return heads, 8, 1, 1  # thousands of programs cost more to start than to run while the cache is short
 
 
-def split_of(rows: int, k: int) -> int:
+def split_k(rows: int, k: int) -> int:
     """Into how many equal parts a sum over k is cut: few rows leave most of the card idle otherwise."""
     most = k // 256 if rows <= 16 or k <= 512 else k // 512
     return next(parts for parts in (8, 4, 2, 1) if parts == 1 or (parts <= most and k % (parts * 128) == 0))
 
 
-def tile_of(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
+def tile_shape(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
     """Shape of a program's tile, as measured on an H200 with the paper's widths."""
     if exact:  # no tensor cores: a product is unrolled into single operations, so a deep tile takes minutes to compile
         return {"BLOCK_M": 16 if rows <= 16 else 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
-    deep = max(16, min(512, power_of_two(k // split)))
+    block_k = max(16, min(512, power_of_two(k // split)))
     if rows <= 16:
-        return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": deep, "num_warps": 2, "num_stages": 2}
-    once = split == 1 and k == deep  # all of k in one pass: what is read ahead for a second one would not fit beside it
-    depth = deep if once else min(256 if split > 1 else 128, deep)
+        return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": block_k, "num_warps": 2, "num_stages": 2}
+    single_pass = (
+        split == 1 and k == block_k
+    )  # all of k in one pass: what is read ahead for a second one would not fit beside it
+    depth = block_k if single_pass else min(256 if split > 1 else 128, block_k)
     return {"BLOCK_M": 32 if rows <= 32 else 64, "BLOCK_N": 32, "BLOCK_K": depth, "num_warps": 4, "num_stages": 2}
 
 

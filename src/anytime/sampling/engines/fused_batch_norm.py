@@ -15,41 +15,41 @@ from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
 
 
-def folded(layers: nn.Sequential) -> nn.Sequential:
+def fuse_batch_norm(layers: nn.Sequential) -> nn.Sequential:
     """The same function with every batch norm merged into the transposed convolution before it."""
     out: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer, nn.BatchNorm2d):
             before = out.pop()
             assert isinstance(before, nn.ConvTranspose2d)
-            out.append(_merged(before, layer))
+            out.append(_fuse(before, layer))
         else:
             out.append(layer)
     return nn.Sequential(*out)
 
 
-def _merged(convolution: nn.ConvTranspose2d, norm: nn.BatchNorm2d) -> nn.ConvTranspose2d:
+def _fuse(convolution: nn.ConvTranspose2d, norm: nn.BatchNorm2d) -> nn.ConvTranspose2d:
     """γ (Wx + b − μ) / σ + β = (γ/σ) W x + (b − μ) γ/σ + β"""
     assert norm.running_mean is not None and norm.running_var is not None
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()
     shift = norm.bias - norm.running_mean * scale
     c = convolution
     size, stride, padding = (tuple(map(int, v)) for v in (c.kernel_size, c.stride, c.padding))
-    merged = nn.ConvTranspose2d(c.in_channels, c.out_channels, size, stride, padding, device=c.weight.device)  # type: ignore[arg-type]
-    merged.weight.data = c.weight.detach() * scale.detach()[:, None, None]  # [in, out, height, width]
-    assert merged.bias is not None
-    merged.bias.data = (shift + c.bias * scale if c.bias is not None else shift).detach()
-    return merged
+    fused = nn.ConvTranspose2d(c.in_channels, c.out_channels, size, stride, padding, device=c.weight.device)  # type: ignore[arg-type]
+    fused.weight.data = c.weight.detach() * scale.detach()[:, None, None]  # [in, out, height, width]
+    assert fused.bias is not None
+    fused.bias.data = (shift + c.bias * scale if c.bias is not None else shift).detach()
+    return fused
 
 
-def one_high(layer: nn.Module) -> nn.Module:
+def conv1d_to_conv2d(layer: nn.Module) -> nn.Module:
     """The same function of maps over time that are pictures one pixel high, which convolutions take with channels last."""
     if isinstance(layer, nn.Unflatten):  # a dense layer's outputs become a map
         channels, time = layer.unflattened_size
         return nn.Unflatten(1, (int(channels), 1, int(time)))
     if not isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
         for name, child in layer.named_children():
-            setattr(layer, name, one_high(child))
+            setattr(layer, name, conv1d_to_conv2d(child))
         return layer
     new: nn.Conv2d | nn.ConvTranspose2d
     width, stride, padding = (int(v[0]) for v in (layer.kernel_size, layer.stride, layer.padding))
@@ -62,33 +62,33 @@ def one_high(layer: nn.Module) -> nn.Module:
     return new
 
 
-class FoldedDecoder:
+class FusedBatchNormDecoder:
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         self.config = autoencoder.config
         codebook = autoencoder.quantizer.codebook.detach()
-        self.missing = len(codebook)
+        self.missing_code = len(codebook)
         zero = codebook.new_zeros(1, self.config.dim)  # the latent of a missing code
         self.codebook = torch.cat([codebook, zero]).to(dtype)
-        self.layers = folded(copy.deepcopy(autoencoder.decoder)).to(dtype).eval()
-        if self.config.is_sound:
-            one_high(self.layers)
+        self.layers = fuse_batch_norm(copy.deepcopy(autoencoder.decoder)).to(dtype).eval()
+        if self.config.is_audio:
+            conv1d_to_conv2d(self.layers)
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @torch.no_grad()
     def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
-        rows, given = codes.shape
-        whole = nn.functional.pad(codes, (0, self.config.length - given), value=self.missing)
-        return self._decoded(whole, self._empty(rows))
+        rows, prefix_length = codes.shape
+        padded = nn.functional.pad(codes, (0, self.config.length - prefix_length), value=self.missing_code)
+        return self._decode_into(padded, self._empty_output(rows))
 
-    def _empty(self, rows: int) -> Float[Tensor, "batch channel *place"]:
+    def _empty_output(self, rows: int) -> Float[Tensor, "batch channel *place"]:
         return torch.empty(rows, *self.config.shape, device=self.codebook.device)
 
-    def _decoded(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
+    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
         """`out`, filled."""
         features = self._features(codes)
-        if self.config.is_sound:
+        if self.config.is_audio:
             features = features[:, :, None]
         return out.copy_(self.layers(features.to(memory_format=torch.channels_last)).view_as(out))
 
     def _features(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width *place"]:
-        return to_features(self.codebook[codes], self.config.layout, self.config.places)
+        return to_features(self.codebook[codes], self.config.layout, self.config.spatial_shape)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.core.errors import UserError, nearest
+from anytime.core.errors import UserError, did_you_mean
 from anytime.priors.prior import Prior
 from anytime.priors.transformer import Transformer
 from anytime.sampling.engines.base import DTYPES, Engine
@@ -32,7 +32,7 @@ def build(
         graphs = device.type == "cuda" and isinstance(prior, Transformer) and importlib.util.find_spec("triton") is not None
         name = "cuda" if graphs else "eager"
     if name not in ENGINES:
-        raise UserError(f"--engine {name!r} is not known; {nearest(name, ENGINES)}")
+        raise UserError(f"--engine {name!r} is not known; {did_you_mean(name, ENGINES)}")
     if precision is not None and precision not in DTYPES:
         raise UserError(f"--precision {precision!r} is not known; use fp32 or bf16")
     if name == "eager":

@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
-def _normed(x, weight, bias, column, width, eps):
+def _layer_norm(x, weight, bias, column, width, eps):
     """Layer norm of each row of x, whose columns beyond `width` are padding."""
     inside = column[None, :] < width
     mean = tl.sum(tl.where(inside, x, 0.0), 1) / width
@@ -89,7 +89,7 @@ def embed(
     inside = column < width
     total = tl.load(tokens + token * width + column, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(positions + at * width + column, mask=inside, other=0.0).to(tl.float32)
-    h = _normed(total[None, :], norm_weight, norm_bias, column, width, eps)
+    h = _layer_norm(total[None, :], norm_weight, norm_bias, column, width, eps)
     tl.store(out + row * width + column[None, :], h.to(out.dtype.element_ty), mask=inside[None, :])
 
 
@@ -110,7 +110,7 @@ def add_norm(
     total += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     for part in tl.static_range(PARTS):
         total += tl.load(x + part * rows * width + place, mask=inside, other=0.0).to(tl.float32)
-    h = _normed(total, norm_weight, norm_bias, column, width, eps)
+    h = _layer_norm(total, norm_weight, norm_bias, column, width, eps)
     tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
 
 
@@ -141,8 +141,8 @@ def attend(
         cached = (row * HEADS + head) * length * DIM
         tl.store(keys + cached + at * DIM + column, key, mask=inside, eviction_policy="evict_first")
         tl.store(values + cached + at * DIM + column, value, mask=inside, eviction_policy="evict_first")
-        highest = tl.sum(query * key.to(tl.float32), 0)
-        mass = 1.0
+        running_max = tl.sum(query * key.to(tl.float32), 0)
+        denominator = 1.0
         found = value.to(tl.float32)
         for start in tl.range(0, at, BLOCK_T, num_stages=STAGES):
             t = start + tl.arange(0, BLOCK_T)
@@ -151,13 +151,13 @@ def attend(
             k = tl.load(keys + place, mask=filled, other=0.0, eviction_policy="evict_first")
             v = tl.load(values + place, mask=filled, other=0.0, eviction_policy="evict_first")
             scores = tl.where(t < at, tl.sum(query[None, :] * k.to(tl.float32), 1), float("-inf"))
-            raised = tl.maximum(highest, tl.max(scores, 0))
-            weights = tl.exp(scores - raised)
-            fade = tl.exp(highest - raised)
-            mass = mass * fade + tl.sum(weights, 0)
-            found = found * fade + tl.sum(weights[:, None] * v.to(tl.float32), 0)
-            highest = raised
-        tl.store(out + (row * HEADS + head) * DIM + column, (found / mass).to(out.dtype.element_ty), mask=inside)
+            new_max = tl.maximum(running_max, tl.max(scores, 0))
+            weights = tl.exp(scores - new_max)
+            rescale = tl.exp(running_max - new_max)
+            denominator = denominator * rescale + tl.sum(weights, 0)
+            found = found * rescale + tl.sum(weights[:, None] * v.to(tl.float32), 0)
+            running_max = new_max
+        tl.store(out + (row * HEADS + head) * DIM + column, (found / denominator).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -174,8 +174,8 @@ def _absorb(word, value):
 
 
 @triton.jit
-def draw_codes(
-    logits, request, temperature, position, codes, length, categories,
+def sample_codes(
+    logits, request_buffer, temperature, position, codes, length, categories,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """argmax(logits / temperature of the position + Gumbel noise) of one row, and on to the next position.
@@ -189,24 +189,24 @@ def draw_codes(
     category = tl.arange(0, BLOCK)
     inside = category < categories
     at = tl.load(position + row)
-    number = tl.load(request + 3 + row)
-    first = _absorb(_absorb(tl.load(request), number), at)
-    second = _absorb(_absorb(tl.load(request + 1), number), at)
+    row_number = tl.load(request_buffer + 3 + row)
+    first = _absorb(_absorb(tl.load(request_buffer), row_number), at)
+    second = _absorb(_absorb(tl.load(request_buffer + 1), row_number), at)
     word = _mix(_mix(category * -0x61C88647 + first) ^ second)
     uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
     noise = -tl.log(-tl.log(uniform))
     scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
     noised = tl.where(inside, scores / tl.load(temperature + at) + noise, float("-inf"))
     chosen = tl.argmax(noised, 0)
-    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request + 2))
+    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request_buffer + 2))
     tl.store(position + row, at + 1)
 
 
 @triton.jit
-def look_up(codes, codebook, out, length, dim, LENGTH: tl.constexpr, PLACES: tl.constexpr):
+def gather_codes(codes, codebook, out, length, dim, LENGTH: tl.constexpr, BLOCK_POSITIONS: tl.constexpr):
     """out[row, place, i] = codebook[codes[row, i], place]: entries of the codebook as channels, which come last."""
     row = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * PLACES + tl.arange(0, PLACES)
+    place = tl.program_id(1) * BLOCK_POSITIONS + tl.arange(0, BLOCK_POSITIONS)
     i = tl.arange(0, LENGTH)
     code = tl.load(codes + row * length + i, mask=i < length, other=0)
     inside = (place < dim)[:, None] & (i < length)[None, :]
@@ -215,7 +215,7 @@ def look_up(codes, codebook, out, length, dim, LENGTH: tl.constexpr, PLACES: tl.
 
 
 @triton.jit
-def _activated(x, ACTIVATION: tl.constexpr):
+def _activate(x, ACTIVATION: tl.constexpr):
     if ACTIVATION == "relu":
         return tl.maximum(x, 0.0)
     if ACTIVATION == "silu":
@@ -236,7 +236,7 @@ def _taps(taps, part, pixel, channel, IN: tl.constexpr, OUT: tl.constexpr, TAPS:
 def convolve(
     x, taps, bias, stream, total, out, pixels, height, width, image_stride, row_stride, column_stride, channel_stride,
     IN: tl.constexpr, OUT: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, TAPS: tl.constexpr, SHUFFLE: tl.constexpr,
-    JOINS: tl.constexpr, KEEPS: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
+    ADDS_RESIDUAL: tl.constexpr, STORES_RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """out = act(taps * x + bias + stream), see `decoder_chain.Link`; M pixels of x and N channels a program, channels last.
@@ -259,9 +259,9 @@ def convolve(
         tap = part // parts
         i, j = row + below - tap // TAPS, column + right - tap % TAPS
         k = part % parts * K + tl.arange(0, K)
-        there = (place < pixels) & (i >= 0) & (i < height) & (j >= 0) & (j < width)
+        valid = (place < pixels) & (i >= 0) & (i < height) & (j >= 0) & (j < width)
         source = ((image * height + i) * width + j)[:, None] * IN + k[None, :]
-        h = tl.load(x + source, mask=there[:, None] & (k < IN)[None, :], other=0.0)
+        h = tl.load(x + source, mask=valid[:, None] & (k < IN)[None, :], other=0.0)
         w = _taps(taps, part, pixel, channel, IN, OUT, TAPS, K)
         sums = tl.dot(h, w, sums)
     sums += shift[None, :]
@@ -269,14 +269,16 @@ def convolve(
     if SHUFFLE == 1:
         offset = pixel // STRIDE * row_stride + pixel % STRIDE * column_stride + channel * channel_stride
     else:
-        own: tl.constexpr = OUT // (SHUFFLE * SHUFFLE)
+        channels_per_pixel: tl.constexpr = OUT // (SHUFFLE * SHUFFLE)
         offset = (
-            channel // own // SHUFFLE * row_stride + channel // own % SHUFFLE * column_stride + channel % own * channel_stride
+            channel // channels_per_pixel // SHUFFLE * row_stride
+            + channel // channels_per_pixel % SHUFFLE * column_stride
+            + channel % channels_per_pixel * channel_stride
         )
     target = corner[:, None] + offset[None, :]
     inside = (place < pixels)[:, None] & (channel < OUT)[None, :]
-    if JOINS:
+    if ADDS_RESIDUAL:
         sums += tl.load(stream + target, mask=inside, other=0.0).to(tl.float32)
-    if KEEPS:
+    if STORES_RESIDUAL:
         tl.store(total + target, sums.to(total.dtype.element_ty), mask=inside)
-    tl.store(out + target, _activated(sums, ACTIVATION).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + target, _activate(sums, ACTIVATION).to(out.dtype.element_ty), mask=inside)

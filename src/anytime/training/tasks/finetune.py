@@ -20,214 +20,247 @@ from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.truncation import truncate
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
-from anytime.data.loader import Loader, mask_of, to_float
-from anytime.training.discriminators import Verdict
-from anytime.training.ema import Follower
-from anytime.training.stages import TuneStage, falling_rate
+from anytime.data.loader import Loader, to_float, valid_mask
+from anytime.training.discriminators import DiscriminatorOutput
+from anytime.training.ema import EMA
+from anytime.training.stages import FinetuneStage, decayed_lr
 from anytime.training.tasks.autoencoder import (
-    Keeps,
-    Numbers,
-    for_device,
+    KeepSampler,
+    Metrics,
+    code_corruption,
     global_rows,
-    spectral_distance,
-    swapped,
+    optimizer_options,
+    spectral_loss,
     validation_batches,
     validation_keeps,
 )
 
-Change = Callable[[Tensor, Tensor], Tensor]
+Augmentation = Callable[[Tensor, Tensor], Tensor]
 """Data and [batch, 8] uniform numbers -> the data as the judge sees them, made and real ones alike; gradients pass."""
-_CHANGES, _DRAWN, _DRAWN_CHANGES = 3, 6, 7  # counters of their own: `keep` and swaps are drawn from the same seed
+_AUGMENT, _PRIOR, _PRIOR_AUGMENT = 3, 6, 7  # counters of their own: `keep` and swaps are drawn from the same seed
 BETAS = (0.5, 0.9)  # little momentum: what was right against the judge of a hundred steps ago is not right today
 
 
-class Examples(NamedTuple):
+class EncodedExamples(NamedTuple):
     """Data and their codes, row by row."""
 
     x: Tensor  # [n, …], bytes or 16-bit sound
     codes: Tensor  # [n, length]
 
 
-class TuneObjective(nn.Module):
+class FinetuneObjective(nn.Module):
     """Both sides of the game in one loss: the judge's and the decoder's, each with no gradient into the other's weights.
 
     The first rows of `codes` are those of `x`, of which all terms can speak; the rest, drawn from the prior, have a judge only.
     """
 
-    def __init__(self, model: VQVAE, decoder: nn.Module, judge: nn.Module, stage: TuneStage, change: Change) -> None:
+    def __init__(
+        self, model: VQVAE, decoder: nn.Module, discriminator: nn.Module, stage: FinetuneStage, augment: Augmentation
+    ) -> None:
         super().__init__()
-        self.model, self.decoder, self.judge, self.stage, self.change = model, decoder, judge, stage, change
-        self.frozen = frozen_twin(judge)
+        self.model, self.decoder, self.discriminator, self.stage, self.augment = model, decoder, discriminator, stage, augment
+        self.frozen = frozen_copy(discriminator)
 
     def forward(
         self,
         x: UInt8[Tensor, "batch ..."] | Int16[Tensor, "batch ..."],
         codes: Int[Tensor, "all length"],
         keep: Int[Tensor, " all"],
-        numbers: Float[Tensor, "all 8"],
-        pressure: Float[Tensor, ""],
+        uniforms: Float[Tensor, "all 8"],
+        adversarial_warmup: Float[Tensor, ""],
     ) -> Float[Tensor, " losses"]:
         real, stage, rows = to_float(x), self.stage, len(x)
-        every = self._decoded(truncate(self.model.quantizer.lookup(codes), keep))
-        made, mask = every[:rows], mask_of(x) if stage.padding == "masked" else None
-        error = mean_error(real, made, mask)
+        decoded = self._decode(truncate(self.model.quantizer.lookup(codes), keep))
+        fake, mask = decoded[:rows], valid_mask(x) if stage.padding == "masked" else None
+        reconstruction_weight = masked_mse(real, fake, mask)
         if mask is not None:  # the real one is silent where it is padded
-            every = torch.cat([made * mask, every[rows:]])
-        number = torch.arange(len(codes), device=codes.device)
-        told = torch.stack([keep / self.model.length, (number >= rows).float()], 1) if stage.told else None
+            decoded = torch.cat([fake * mask, decoded[rows:]])
+        index = torch.arange(len(codes), device=codes.device)
+        conditional_discriminator = (
+            torch.stack([keep / self.model.length, (index >= rows).float()], 1) if stage.conditional_discriminator else None
+        )
         # Beside each that is made the judge sees a real one, changed alike and said to be of the same kind.
-        seen, seen_made = (self._shown(each, numbers, told) for each in (real[number % rows], every))
-        of_real, of_made, to_please = self.judge(seen), self.judge(seen_made.detach()), self.frozen(seen_made)
-        judged = hinge(of_real, of_made)
-        pleased = -mean_score(to_please)
-        matched = feature_distance(to_please, of_real, rows)
-        total = judged + stage.error * error + stage.matching * matched + pressure * stage.adversarial * pleased
-        parts = [judged, pleased, matched, error]
-        if stage.spectral:
-            parts.append(spectral_distance(real, made, mask))
-            total = total + stage.spectral * parts[-1]
+        disc_input, fake_disc_input = (
+            self._discriminator_input(each, uniforms, conditional_discriminator) for each in (real[index % rows], decoded)
+        )
+        real_output, fake_output, generator_output = (
+            self.discriminator(disc_input),
+            self.discriminator(fake_disc_input.detach()),
+            self.frozen(fake_disc_input),
+        )
+        discriminator_loss = hinge(real_output, fake_output)
+        generator_loss = -mean_logit(generator_output)
+        feature_matching = feature_matching_loss(generator_output, real_output, rows)
+        total = (
+            discriminator_loss
+            + stage.reconstruction_weight * reconstruction_weight
+            + stage.feature_matching_weight * feature_matching
+            + adversarial_warmup * stage.adversarial_weight * generator_loss
+        )
+        parts = [discriminator_loss, generator_loss, feature_matching, reconstruction_weight]
+        if stage.spectral_weight:
+            parts.append(spectral_loss(real, fake, mask))
+            total = total + stage.spectral_weight * parts[-1]
         return torch.stack([total, *parts])
 
-    def train(self, mode: bool = True) -> TuneObjective:
+    def train(self, mode: bool = True) -> FinetuneObjective:
         """The decoder is used as it will be: with the norms of its earlier training, whatever else is in the batch."""
         super().train(mode)
         self.decoder.eval()
         return self
 
-    def _shown(self, x: Tensor, numbers: Float[Tensor, "rows 8"], told: Float[Tensor, "rows 2"] | None) -> Tensor:
+    def _discriminator_input(
+        self, x: Tensor, uniforms: Float[Tensor, "rows 8"], conditional_discriminator: Float[Tensor, "rows 2"] | None
+    ) -> Tensor:
         """What the judge sees; what it is told is on further planes of the picture."""
-        seen = self.change(x, numbers)
-        if told is None:
-            return seen
-        return torch.cat([seen, told.to(seen.dtype)[:, :, None, None].expand(-1, -1, *seen.shape[2:])], 1)
+        disc_input = self.augment(x, uniforms)
+        if conditional_discriminator is None:
+            return disc_input
+        return torch.cat(
+            [
+                disc_input,
+                conditional_discriminator.to(disc_input.dtype)[:, :, None, None].expand(-1, -1, *disc_input.shape[2:]),
+            ],
+            1,
+        )
 
-    def _decoded(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
+    def _decode(self, latents: Float[Tensor, "all length dim"]) -> Float[Tensor, "all ..."]:
         config = self.model.config
-        x: Tensor = self.decoder(to_features(latents, config.layout, config.places))
+        x: Tensor = self.decoder(to_features(latents, config.layout, config.spatial_shape))
         return x.float()
 
 
-def frozen_twin(network: nn.Module) -> nn.Module:
+def frozen_copy(network: nn.Module) -> nn.Module:
     """The same network on the same weights, through which gradients pass but into which none go."""
-    twin = copy.deepcopy(network)
-    for own, other in zip(twin.parameters(), network.parameters(), strict=True):
+    clone = copy.deepcopy(network)
+    for own, other in zip(clone.parameters(), network.parameters(), strict=True):
         own.data = other.data  # shared: what an optimiser does to the one shows in the other
         own.requires_grad_(False)
-    return twin
+    return clone
 
 
-def hinge(real: Verdict, made: Verdict) -> Float[Tensor, ""]:
+def hinge(real: DiscriminatorOutput, fake: DiscriminatorOutput) -> Float[Tensor, ""]:
     """The judge's loss: real things should score above 1, made ones below −1."""
-    terms = [F.relu(1 - r).mean() + F.relu(1 + m).mean() for r, m in zip(real.scores, made.scores, strict=True)]
+    terms = [F.relu(1 - r).mean() + F.relu(1 + m).mean() for r, m in zip(real.logits, fake.logits, strict=True)]
     return torch.stack(terms).mean()
 
 
-def mean_score(verdict: Verdict) -> Float[Tensor, ""]:
-    return torch.stack([score.mean() for score in verdict.scores]).mean()
+def mean_logit(output: DiscriminatorOutput) -> Float[Tensor, ""]:
+    return torch.stack([logit.mean() for logit in output.logits]).mean()
 
 
-def feature_distance(made: Verdict, real: Verdict, rows: int) -> Float[Tensor, ""]:
+def feature_matching_loss(fake: DiscriminatorOutput, real: DiscriminatorOutput, rows: int) -> Float[Tensor, ""]:
     """Mean over the judge's layers of Σ|f(made) − f(real)| / Σ|f(real)|, of the first rows, which have an original."""
     terms = []
-    for one, other in zip(made.features, real.features, strict=True):
-        wanted = other[:rows].detach().float()
-        terms.append((one[:rows].float() - wanted).abs().mean() / wanted.abs().mean().clamp(min=1e-6))
+    for one, other in zip(fake.features, real.features, strict=True):
+        target = other[:rows].detach().float()
+        terms.append((one[:rows].float() - target).abs().mean() / target.abs().mean().clamp(min=1e-6))
     return torch.stack(terms).mean()
 
 
-def mean_error(real: Tensor, made: Tensor, mask: Tensor | None) -> Float[Tensor, ""]:
+def masked_mse(real: Tensor, fake: Tensor, mask: Tensor | None) -> Float[Tensor, ""]:
     size = real[0].numel() if mask is None else mask.flatten(1).sum(1).clamp(min=1)
-    return (squared_error(real, made, mask) / size).mean()
+    return (squared_error(real, fake, mask) / size).mean()
 
 
-class TuneTask:
+class FinetuneTask:
     """The stage `tune`. `change` is what is done to all that the judge sees; `bank` are codes that the prior has drawn."""
 
-    name = "tune"
+    name = "finetune"
     keeps_last = True  # the judge's loss does not say how good the decoder is, and the error is not what is wanted
 
     def __init__(
         self,
-        stage: TuneStage,
+        stage: FinetuneStage,
         model: VQVAE,
-        judge: nn.Module,
-        change: Change,
-        train: Examples,
-        validation: Examples,
+        discriminator: nn.Module,
+        augment: Augmentation,
+        train: EncodedExamples,
+        validation: EncodedExamples,
         seed: int,
-        bank: Int[Tensor, "bank length"] | None = None,
+        sample_pool: Int[Tensor, "pool length"] | None = None,
     ) -> None:
-        self.stage, self.model, self.validation, self.seed, self.bank = stage, model, validation, seed, bank
+        self.stage, self.model, self.validation, self.seed, self.sample_pool = stage, model, validation, seed, sample_pool
         self.device = model.quantizer.codebook.device
         for part in (model.encoder, model.quantizer):
             part.requires_grad_(False)
-        self.module, self.follower = model.decoder, Follower(model.decoder, stage.average)
-        judge.to(self.device)
+        self.module, self.ema = model.decoder, EMA(model.decoder, stage.ema_decay)
+        discriminator.to(self.device)
         if self.device.type == "cuda":
-            judge.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        live = self.follower.live
-        self.others = nn.ModuleDict({"judge": judge, **({"decoder": live} if self.follower.apart else {})})
-        self.objective = TuneObjective(model, live, judge, stage, change)
+            discriminator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        live = self.ema.live
+        self.auxiliary = nn.ModuleDict({"discriminator": discriminator, **({"decoder": live} if self.ema.enabled else {})})
+        self.objective = FinetuneObjective(model, live, discriminator, stage, augment)
         self.loss_names = (
             "loss",
-            "judge",
+            "discriminator",
             "adversarial",
-            "matching",
+            "feature_matching",
             "reconstruction",
-            *(["spectral"] if stage.spectral else []),
+            *(["spectral"] if stage.spectral_weight else []),
         )
         self.train = train
         rows = torch.arange(len(train.x), device=self.device)
-        self.loader = Loader(rows, stage.batch, seed, distributed.rank(), distributed.ranks())
+        self.loader = Loader(rows, stage.batch, seed, distributed.rank(), distributed.world_size())
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
-        drawn, steps = stage.drawn_truncation or stage.truncation, self.steps_per_epoch
-        self.keeps = Keeps(stage.truncation, model.length, steps, seed, self.device)
-        self.drawn_keeps = Keeps(drawn, model.length, steps, random.derive(seed, "drawn"), self.device)
+        prior_samples, steps = stage.prior_truncation or stage.truncation, self.steps_per_epoch
+        self.keeps = KeepSampler(stage.truncation, model.length, steps, seed, self.device)
+        self.prior_keeps = KeepSampler(prior_samples, model.length, steps, random.derive(seed, "drawn"), self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
-        decoder, judge = (list(part.parameters()) for part in (self.objective.decoder, self.objective.judge))
+        decoder, discriminator = (list(part.parameters()) for part in (self.objective.decoder, self.objective.discriminator))
         # A rate each: where it is a tensor, one that both shared would hold the judge's alone.
-        ahead = {"params": judge, "times": self.stage.lead, **for_device(judge[0], self.stage.rate)}
-        return torch.optim.Adam([{"params": decoder}, ahead], betas=BETAS, **for_device(decoder[0], self.stage.rate))
+        discriminator_group = {
+            "params": discriminator,
+            "lr_scale": self.stage.discriminator_lr_ratio,
+            **optimizer_options(discriminator[0], self.stage.lr),
+        }
+        return torch.optim.Adam(
+            [{"params": decoder}, discriminator_group], betas=BETAS, **optimizer_options(decoder[0], self.stage.lr)
+        )
 
-    def rate(self, step: int) -> float:
-        return falling_rate(self.stage.rate, "cosine", step, self.epochs * self.steps_per_epoch)
+    def lr(self, step: int) -> float:
+        return decayed_lr(self.stage.lr, "cosine", step, self.epochs * self.steps_per_epoch)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         rows = self.loader.batch_at(step)
-        places = global_rows(len(rows), self.device)
+        spatial_shape = global_rows(len(rows), self.device)
         x, codes = (part[rows.to(part.device)].to(self.device) for part in self.train)
-        codes = swapped(codes.long(), self.stage.swapped, self.seed, step)
-        mine: tuple[Tensor, ...] = codes, self.keeps.at(step, len(rows)), self._numbers(_CHANGES, step, places)
-        if self.bank is not None:
-            mine = tuple(torch.cat(parts) for parts in zip(mine, self._drawn(self.bank, step), strict=True))
-        pressure = torch.tensor(min(1.0, (step + 1) / self.steps_per_epoch))
-        return x, *mine, pressure.to(self.device, non_blocking=True)
+        codes = code_corruption(codes.long(), self.stage.code_corruption, self.seed, step)
+        batch: tuple[Tensor, ...] = codes, self.keeps.at(step, len(rows)), self._uniforms(_AUGMENT, step, spatial_shape)
+        if self.sample_pool is not None:
+            batch = tuple(torch.cat(parts) for parts in zip(batch, self._prior_batch(self.sample_pool, step), strict=True))
+        adversarial_warmup = torch.tensor(min(1.0, (step + 1) / self.steps_per_epoch))
+        return x, *batch, adversarial_warmup.to(self.device, non_blocking=True)
 
-    def _drawn(self, bank: Int[Tensor, "bank length"], step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _prior_batch(self, sample_pool: Int[Tensor, "pool length"], step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Codes, `keep` and numbers of this rank's part of the prior's samples for a step."""
-        places = global_rows(self.stage.drawn // distributed.ranks(), self.device)
-        which = (random.uniform(self.seed, _DRAWN, step, places) * len(bank)).long()
-        return bank[which].long(), self.drawn_keeps.at(step, len(places)), self._numbers(_DRAWN_CHANGES, step, places)
+        spatial_shape = global_rows(self.stage.prior_samples // distributed.world_size(), self.device)
+        which = (random.uniform(self.seed, _PRIOR, step, spatial_shape) * len(sample_pool)).long()
+        return (
+            sample_pool[which].long(),
+            self.prior_keeps.at(step, len(spatial_shape)),
+            self._uniforms(_PRIOR_AUGMENT, step, spatial_shape),
+        )
 
-    def _numbers(self, counter: int, step: int, places: Int[Tensor, " rows"]) -> Float[Tensor, "rows 8"]:
-        return random.uniform(self.seed, counter, step, places[:, None], torch.arange(8, device=self.device))
+    def _uniforms(self, counter: int, step: int, spatial_shape: Int[Tensor, " rows"]) -> Float[Tensor, "rows 8"]:
+        return random.uniform(self.seed, counter, step, spatial_shape[:, None], torch.arange(8, device=self.device))
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         losses: Tensor = objective(*inputs)
         return losses
 
     def after_step(self, step: int) -> None:
-        self.follower.follow(step)
+        self.ema.update(step)
 
     @torch.no_grad()
-    def validate(self) -> Numbers:
+    def validate(self) -> Metrics:
         """The same losses on held-out data, unchanged and with their own codes, of the decoder that plays."""
         x, codes = self.validation
         keeps = validation_keeps(self.stage.truncation, self.model.length, len(x)).to(self.device)
         sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
-        middle = torch.full((1, 8), 0.5, device=self.device)
+        midpoint = torch.full((1, 8), 0.5, device=self.device)
         for rows in validation_batches(len(x)):
             given = x[rows].to(self.device), codes[rows].to(self.device).long(), keeps[rows]
-            sums += self.objective(*given, middle.expand(len(given[0]), -1), middle.new_ones(())).double() * len(given[0])
-        return dict(zip(self.loss_names, (distributed.total(sums) / len(x)).tolist(), strict=True))
+            sums += self.objective(*given, midpoint.expand(len(given[0]), -1), midpoint.new_ones(())).double() * len(given[0])
+        return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(x)).tolist(), strict=True))
