@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 import tyro
 
+from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict
 from anytime.model import AnytimeModel, load
 from anytime.sampling.budget import DeadlineWarning
-from anytime.training.run_dir import environment
 
 FULL_SECONDS = 0.3
 

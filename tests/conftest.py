@@ -41,8 +41,8 @@ class Record:
     def pytest_sessionfinish(self) -> None:
         import torch
 
+        from anytime.core.environment import environment
         from anytime.core.storage import write_json
-        from anytime.training.run_dir import environment
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         failed = sum(row["outcome"] == "failed" for row in self.rows)

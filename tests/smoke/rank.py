@@ -19,9 +19,9 @@ from anytime import data
 from anytime.autoencoders.networks.conv_image import BatchNorm2d
 from anytime.core import distributed
 from anytime.core.config import override
+from anytime.core.progress import Reporter
 from anytime.core.storage import write_tensors
 from anytime.recipes.presets import Recipe, recipe, scaled
-from anytime.training.log import Reporter
 from anytime.training.run import train
 
 

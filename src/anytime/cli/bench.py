@@ -54,11 +54,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
     import torch
 
     from anytime.cli.output import check_out_dir
+    from anytime.core.environment import environment
     from anytime.core.results import Results, Row, Verdict
     from anytime.evaluation.benchmark import engine_rows, findings, hf_baseline_rows
     from anytime.evaluation.hf_baseline import CACHES
     from anytime.evaluation.model_card import redact_paths
-    from anytime.training.run_dir import environment
 
     for flag in ("threads", "every", "repeats"):
         if (given := getattr(arguments, flag)) is not None and given < 1:

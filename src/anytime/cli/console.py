@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from anytime.training.log import LineReporter, format_losses
-from anytime.training.tasks.autoencoder import Metrics
+from anytime.core.progress import LineReporter, format_losses
 
 
 class TrainingConsole:
@@ -45,7 +45,7 @@ class TrainingConsole:
         if step:
             self.say(f"resuming the {name} stage at step {step:,} of {steps:,}")
 
-    def progress(self, step: int, losses: Metrics) -> None:
+    def progress(self, step: int, losses: Mapping[str, float]) -> None:
         if not self.console.is_terminal:
             self.lines.progress(step, losses)
         elif self._bar is not None:

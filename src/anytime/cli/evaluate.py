@@ -14,6 +14,7 @@ from anytime.cli.options import Common, typed_command
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
+    from anytime.core.progress import Reporter
     from anytime.core.results import Results
     from anytime.data import Dataset
     from anytime.data.labels import ImageLabels
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from anytime.evaluation.image_summary import ReportContent
     from anytime.model import AnytimeModel
     from anytime.sampling.quality_table import QualityTable
-    from anytime.training.log import Reporter
 
 RESULTS_FILE = "evaluation.json"
 SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
@@ -59,12 +59,12 @@ class Arguments(Common):
 def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
     from anytime.cli.output import check_out_dir
+    from anytime.core.environment import environment
     from anytime.core.results import Results, read
     from anytime.core.storage import write_atomic, write_json
     from anytime.evaluation.evaluate import check_shape, quality_table
     from anytime.evaluation.image_summary import report
     from anytime.model import load
-    from anytime.training.run_dir import environment
 
     started = time.monotonic()
     _settings(arguments, is_audio=False)  # what is wrong with them is said before the model is loaded

@@ -10,8 +10,8 @@ from typing import Any
 
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
+from anytime.core.plots import plot_png
 from anytime.core.storage import write_atomic, write_json
-from anytime.evaluation.html import plot_png
 
 Row = dict[str, Any]
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}

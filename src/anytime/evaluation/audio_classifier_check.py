@@ -20,6 +20,7 @@ from torch import Tensor
 
 from anytime import data
 from anytime.core.device import pick_device
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE
@@ -30,7 +31,6 @@ from anytime.metrics.audio_classifier_training import AudioClassifierTraining, s
 from anytime.metrics.audio_features import AUDIO_FEATURES_KIND, MIN_DIGIT_ACCURACY, AudioFeatures, load_or_train_audio_features
 from anytime.metrics.feature_stats import compute_statistics
 from anytime.metrics.quality import Row, reference_statistics
-from anytime.training.run_dir import environment
 
 MAX_FALSE_POSITIVES = 0.05
 """Share of sounds without a digit that may be taken for one."""

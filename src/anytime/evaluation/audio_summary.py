@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from anytime.core.plots import can_plot, plot_png
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.data.recordings import CROP
-from anytime.evaluation.html import can_plot, plot_png
 from anytime.evaluation.image_summary import Table, draw_bits, new_figure, rows_of
 from anytime.metrics.audio import BANDS
 from anytime.metrics.audio_features import MIN_DIGIT_ACCURACY

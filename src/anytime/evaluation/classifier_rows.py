@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anytime.core.errors import UserError
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.cache import cache_dir
 from anytime.data.labels import ImageLabels
@@ -22,7 +23,6 @@ from anytime.metrics.image_classifier import (
 from anytime.metrics.quality import Row, compute_metrics
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter, SilentReporter
 
 
 def classifier_rows(

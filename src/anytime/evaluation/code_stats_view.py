@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anytime.evaluation.html import can_plot, image, plot_png
+from anytime.core.plots import can_plot, plot_png
+from anytime.evaluation.html import image
 from anytime.metrics.code_stats import code_warnings
 from anytime.metrics.quality import Row
 

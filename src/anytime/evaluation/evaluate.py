@@ -11,6 +11,7 @@ import torch
 
 from anytime.autoencoders.quantizer import codebook_usage
 from anytime.core.errors import UserError
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.core.random import derive, permutation
 from anytime.data import Dataset
 from anytime.data.labels import ImageLabels
@@ -27,7 +28,6 @@ from anytime.sampling import gumbel
 from anytime.sampling.budget import code_count
 from anytime.sampling.quality_table import QualityRow, QualityTable
 from anytime.sampling.warmth import FITTED
-from anytime.training.log import Reporter, SilentReporter
 from anytime.training.sample_grids import encode_dataset
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -10,6 +10,7 @@ from jaxtyping import Int16
 from torch import Tensor
 
 from anytime.core.pause import NEVER, Pause
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.evaluation.evaluate import EvaluationSettings, check_shape, code_rows
@@ -22,7 +23,6 @@ from anytime.metrics.latency import TimedSampler, latency_by_codes
 from anytime.metrics.quality import Row, compute_metrics, reference_statistics
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter, SilentReporter
 
 FRACTIONS = (0.0625, 0.25, 0.5, 1.0)
 """The paper's 1/16, 1/4 and 1, and a half."""

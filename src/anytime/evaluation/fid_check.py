@@ -13,12 +13,12 @@ from pathlib import Path
 
 from anytime import data
 from anytime.core.device import pick_device
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.inception import Inception, find_inception
 from anytime.metrics.quality import Row, data_row, reference_statistics
-from anytime.training.run_dir import environment
 
 PUBLISHED_FID = {"cifar10": (3.15, 0.02)}
 """FID between training and test set, and how near we must come (law 8)."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-import importlib.util
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -41,15 +38,3 @@ def table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     body = "\n".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
     return f"<table><tr>{head}</tr>\n{body}</table>"
-
-
-def can_plot() -> bool:
-    """Whether matplotlib (the extra `plots`) is there."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def plot_png(figure: Any) -> bytes:
-    """A matplotlib figure as a file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()

@@ -13,10 +13,11 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from anytime.core.plots import can_plot, plot_png
 from anytime.data.image_grid import labelled_rows, png_bytes
 from anytime.data.loader import to_float
 from anytime.evaluation.evaluate import EvaluationSettings
-from anytime.evaluation.html import can_plot, facts_table, html_page, image, plot_png, table
+from anytime.evaluation.html import facts_table, html_page, image, table
 from anytime.evaluation.model_card import memorisation_text
 from anytime.metrics.code_stats import code_warnings
 from anytime.metrics.image_classifier import CONFIDENT

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from anytime import data
 from anytime.core.device import pick_device
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.evaluation.evaluate import EvaluationSettings, check_shape, memorisation_row
 from anytime.evaluation.model_card import redact_paths
 from anytime.model import load
-from anytime.training.run_dir import environment
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,9 @@ from typing import Any
 from anytime import data
 from anytime.core.config import read_json
 from anytime.core.device import pick_device
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
+from anytime.core.progress import LineReporter, Reporter
 from anytime.core.random import derive
 from anytime.core.storage import write_json
 from anytime.data import Dataset
@@ -33,8 +35,6 @@ from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.inception import load_feature_network
 from anytime.metrics.quality import Row, reference_statistics, sample_rows
 from anytime.model import AnytimeModel, load
-from anytime.training.log import LineReporter, Reporter
-from anytime.training.run_dir import environment
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
 SWEEP_SAMPLES = 10_000

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.evaluation import audio_panels, evaluate_audio
 from anytime.evaluation.evaluate import EvaluationSettings
@@ -25,7 +26,6 @@ from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.quality import reference_statistics
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.run_dir import environment
 
 FRACTIONS = evaluate_audio.FRACTIONS
 SHORT = FRACTIONS[:-1]

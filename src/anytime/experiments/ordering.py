@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anytime.autoencoders.quantizer import codebook_usage
 from anytime.baselines import pca
+from anytime.core.progress import Reporter
 from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
 from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import Runner, digest
@@ -20,7 +21,6 @@ from anytime.metrics.code_stats import error_by_codes, gains
 from anytime.metrics.reconstruction import pca_error_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter
 from anytime.training.sample_grids import encode_dataset
 
 ERROR_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.core.errors import UserError
+from anytime.core.plots import can_plot
 from anytime.core.results import Results, read, results_file
-from anytime.evaluation.html import can_plot
 from anytime.experiments import theorem
 from anytime.experiments.registry import Experiment, find
 from anytime.experiments.runner import ExperimentContext, Runner

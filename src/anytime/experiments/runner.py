@@ -20,8 +20,10 @@ from anytime.baselines.density import DensityModel, load_density
 from anytime.baselines.density_training import DensityRunConfig
 from anytime.baselines.vae import VAE, load_vae
 from anytime.core import storage
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.core.results import Results, Row, Verdict
 from anytime.data import Dataset
 from anytime.evaluation.evaluate import check_shape
@@ -32,8 +34,7 @@ from anytime.metrics.features import FeatureNetwork
 from anytime.model import AnytimeModel, load
 from anytime.models.registry import WEIGHTS
 from anytime.recipes.base import Scale
-from anytime.training.log import Reporter, SilentReporter
-from anytime.training.run_dir import config_identity, data_digest, environment, upgrade_config
+from anytime.training.run_dir import config_identity, data_digest, upgrade_config
 
 PUBLISHED_EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}
 """Training pictures of the paper's sets."""

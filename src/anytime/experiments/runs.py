@@ -14,13 +14,13 @@ from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec,
 from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, vae
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause
+from anytime.core.progress import Reporter
 from anytime.data import Dataset
 from anytime.experiments.variants import VARIANTS, Variant
 from anytime.recipes.base import Scale, with_device_defaults
 from anytime.recipes.modify import with_length, with_prior
 from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter
 from anytime.training.run import train, train_spec, training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage, VAEStage

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from anytime.baselines.pixelcnn_pp import PixelCNNPlusPlus, PixelCNNPlusPlusConfig
+from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.metrics.latency import BATCH, REPEATS, TimedSampler, latency_by_codes, quantile, time_call
@@ -24,7 +25,7 @@ from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import RunConfig
 from anytime.sampling.budget import code_count
 from anytime.training.run import training_subset
-from anytime.training.run_dir import RunPaths, check_finished_run, config_identity, environment, upgrade_config
+from anytime.training.run_dir import RunPaths, check_finished_run, config_identity, upgrade_config
 
 TIMED_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 IMAGES, PAPER = 50_000, {"celeba": 100_000}

@@ -24,8 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict, read, write_figure
-from anytime.training.run_dir import environment
 
 PROBABILITIES = (0.30, 0.24, 0.18, 0.13, 0.09, 0.06)
 LENGTH = 4

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from anytime.core import storage
 from anytime.core.errors import UserError
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.cache import cache_dir
 from anytime.data.loader import to_float, to_int16
@@ -39,7 +40,6 @@ from anytime.metrics.audio_classifier_training import (
     sample_transforms,
     train_audio_classifier,
 )
-from anytime.training.log import Reporter, SilentReporter
 from anytime.training.run_dir import data_digest
 
 MIN_DIGIT_ACCURACY = 0.97

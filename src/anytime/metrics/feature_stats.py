@@ -21,13 +21,13 @@ from torch import Tensor
 from anytime.core import storage
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause, Paused
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.core.random import derive, permutation
 from anytime.data.dataset import Examples
 from anytime.data.loader import to_float, to_stored
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import Moments
 from anytime.model import AnytimeModel
-from anytime.training.log import Reporter, SilentReporter
 
 STATISTICS_KIND = "features 1"
 CHUNK = 1000  # pictures: seconds of Inception on a GPU, minutes on a CPU

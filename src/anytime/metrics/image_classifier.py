@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from anytime.core import random, storage
 from anytime.core.errors import UserError
+from anytime.core.progress import Reporter
 from anytime.data import Dataset
 from anytime.data.cache import cache_dir
 from anytime.data.labels import NUM_CLASSES, ImageLabels
 from anytime.data.loader import Loader, to_float
 from anytime.recipes.presets import image_shape
-from anytime.training.log import Reporter
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.step import Compute
 from anytime.training.tasks.autoencoder import Metrics, optimizer_options

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anytime.core.pause import NEVER, Pause
+from anytime.core.progress import Reporter
 from anytime.data.cache import cache_dir
 from anytime.data.dataset import Examples
 from anytime.metrics import feature_stats
@@ -16,7 +17,6 @@ from anytime.metrics.fid import frechet_distance
 from anytime.metrics.precision_recall import compute_kid, compute_precision_recall
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.log import Reporter
 
 Row = dict[str, Any]
 

@@ -1,75 +1,16 @@
-"""What a run tells: metrics.jsonl for machines, a reporter for people, TensorBoard where it is installed."""
+"""The metrics of a run: metrics.jsonl, and TensorBoard where it is installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from anytime.core.errors import UserError
 from anytime.training.tasks.autoencoder import Metrics
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Who watches a run. The command line draws progress bars; the default says nothing."""
-
-    def stage(self, name: str, step: int, steps: int) -> None:
-        """A stage begins, or goes on from `step`."""
-
-    def progress(self, step: int, losses: Metrics) -> None:
-        """So far in the current stage; called a few times a second."""
-
-    def say(self, text: str) -> None:
-        """Something worth a line."""
-
-
-class SilentReporter:
-    def stage(self, name: str, step: int, steps: int) -> None:
-        pass
-
-    def progress(self, step: int, losses: Metrics) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-
-class LineReporter:
-    """A line on stderr now and then, where there is no terminal to redraw."""
-
-    SECONDS = 10.0  # between two of them
-
-    def __init__(self) -> None:
-        self._name, self._start_time, self._first_step, self._steps, self._last_time = "", 0.0, 0, 0, 0.0
-
-    def stage(self, name: str, step: int, steps: int) -> None:
-        self._name, self._start_time, self._first_step, self._steps = name, time.monotonic(), step, steps
-
-    def progress(self, step: int, losses: Metrics) -> None:
-        now = time.monotonic()
-        if now - self._last_time > self.SECONDS or step == self._steps:
-            self._last_time = now
-            seconds_per_step = (now - self._start_time) / max(1, step - self._first_step)
-            text = f"{self._name} {step:,}/{self._steps:,}  {seconds_per_step * (self._steps - step):.0f} s left  {format_losses(losses)}"
-            self.say(text.rstrip())
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-
-def format_losses(losses: Metrics) -> str:
-    """In a line.
-
-    >>> format_losses({"loss": 0.12345, "error": 1e-5})
-    'loss 0.1235  error 1e-05'
-    """
-    return "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
 
 
 class MetricsLog:

@@ -17,6 +17,7 @@ from torch import Tensor
 from anytime.core import distributed, random, storage
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause
+from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
@@ -25,7 +26,7 @@ from anytime.recipes.base import BaseRunConfig, Config
 from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig
 from anytime.training import checkpoint as checkpoints
 from anytime.training import log
-from anytime.training.log import MetricsLog, Reporter, SilentReporter
+from anytime.training.log import MetricsLog
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.run_dir import RunPaths, lock_run, record_environment, reusable_stages
 from anytime.training.run_spec import Model, RunSpec, VQVAERunSpec

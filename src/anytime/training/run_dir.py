@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import platform
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,9 +11,9 @@ from typing import Any
 
 import torch
 
-from anytime import __version__
 from anytime.core import distributed, storage
 from anytime.core.config import from_dict, read_json, to_dict
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
@@ -203,30 +198,3 @@ def check_finished_run(run_dir: Path, config: BaseRunConfig, dataset: Dataset) -
     theirs = _recorded_config(RunPaths(run_dir).config, config)
     check_same_config(_config_identity(theirs), config_identity(config), f"{run_dir} holds a run")
     return {**_starts(RunPaths(run_dir).environment, dataset, "--runs-dir")[-1], "precision": theirs["precision"]}
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, hardware and commit, for files that hold numbers."""
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    return {
-        "anytime": __version__,
-        "commit": _commit(),
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "hardware": hardware,
-        "ranks": distributed.world_size(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of a checkout; a copy without its git folder may name it in ANYTIME_COMMIT."""
-    if named := os.environ.get("ANYTIME_COMMIT"):
-        return named
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -10,11 +10,12 @@ import torch
 from anytime import data
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER
+from anytime.core.progress import SilentReporter
 from anytime.experiments.cache import Measurement
 from anytime.experiments.eta import eta, remaining_steps, seconds_per_step
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.experiments.runs import PlannedRun, ensure_trained, plan
-from anytime.training.log import SilentReporter, read
+from anytime.training.log import read
 from anytime.training.run_dir import config_identity, data_digest
 
 CPU = torch.device("cpu")

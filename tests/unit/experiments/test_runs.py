@@ -15,11 +15,12 @@ from anytime.cli import train as train_verb
 from anytime.cli.options import parse
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause, Paused
+from anytime.core.progress import SilentReporter
 from anytime.data.synthetic import synthetic_audio
 from anytime.experiments import runs
 from anytime.experiments.registry import EXPERIMENTS
 from anytime.experiments.variants import tailored
-from anytime.training.log import SilentReporter, read
+from anytime.training.log import read
 from anytime.training.run_dir import RunPaths, reusable_stages
 
 CPU = torch.device("cpu")

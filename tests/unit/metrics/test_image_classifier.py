@@ -8,6 +8,7 @@ import torch
 
 from anytime import data
 from anytime.core import storage
+from anytime.core.progress import SilentReporter
 from anytime.data.labels import ImageLabels, load_labels
 from anytime.evaluation.classifier_rows import classifier_rows
 from anytime.metrics import image_classifier
@@ -19,7 +20,6 @@ from anytime.metrics.image_classifier import (
     load_or_train_classifier,
 )
 from anytime.model import AnytimeModel
-from anytime.training.log import SilentReporter
 
 CPU = torch.device("cpu")
 QUICK = ClassifierConfig(width=8, epochs=3, batch=64)

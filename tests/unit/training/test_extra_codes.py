@@ -14,13 +14,14 @@ from anytime import data
 from anytime.autoencoders.truncation import Full
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause, Paused
+from anytime.core.progress import SilentReporter
 from anytime.core.storage import read_tensors
 from anytime.metrics.code_stats import error_by_codes, read_code_stats
 from anytime.model import AnytimeModel, load
 from anytime.recipes.modify import PriorType, with_length, with_prior
 from anytime.recipes.presets import Recipe, RunConfig, recipe, scaled, with_layout, with_truncation
 from anytime.sampling.warmth import Warmth
-from anytime.training.log import SilentReporter, read
+from anytime.training.log import read
 from anytime.training.run import train, training_subset
 from anytime.training.run_dir import RunPaths, reusable_stages
 from anytime.training.run_spec import VQVAERunSpec

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from anytime.core.progress import LineReporter
 from anytime.training import log
-from anytime.training.log import LineReporter, MetricsLog
+from anytime.training.log import MetricsLog
 
 
 @pytest.fixture(autouse=True)

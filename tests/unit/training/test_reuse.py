@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from anytime import data
+from anytime.core.progress import SilentReporter
 from anytime.recipes.presets import recipe, scaled
-from anytime.training.log import SilentReporter, read
+from anytime.training.log import read
 from anytime.training.run import train
 from anytime.training.run_dir import RunPaths, reusable_stages
 
