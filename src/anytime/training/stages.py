@@ -175,7 +175,7 @@ class PriorStage:
 
 def check_schedule(epochs: int, batch: int, lr: float) -> None:
     if epochs < 1 or batch < 1 or not lr > 0:
-        raise UserError(f"a stage needs epochs, batch and rate above zero, not {epochs}, {batch}, {lr}")
+        raise UserError(f"a stage needs epochs, batch and lr above zero, not {epochs}, {batch}, {lr}")
 
 
 def check_audio(spectral_weight: float, speed_perturb: float) -> None:

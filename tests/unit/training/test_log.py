@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from anytime.core.progress import LineReporter
 from anytime.training import log
 from anytime.training.log import MetricsLog
 
@@ -70,22 +69,3 @@ def test_reading_leaves_out_a_line_that_was_cut_short(tmp_path: Path) -> None:
     path.write_text(json.dumps({"epoch": 1}) + "\n" + '{"epoch": 2')
     assert log.read(path) == [{"epoch": 1}]
     assert log.read(tmp_path / "absent.jsonl") == []
-
-
-def test_a_line_now_and_then_and_one_at_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    now = 100.0
-    monkeypatch.setattr(log.time, "monotonic", lambda: now)
-    lines = LineReporter()
-    lines.stage("samples", 10, 50)
-    for step in range(11, 51):
-        now += 1.0
-        lines.progress(step, {"loss": 0.5} if step < 50 else {})
-    captured = capsys.readouterr()
-    assert captured.out == "", "stdout is for results"
-    assert captured.err.splitlines() == [
-        "samples 11/50  39 s left  loss 0.5",
-        "samples 22/50  28 s left  loss 0.5",
-        "samples 33/50  17 s left  loss 0.5",
-        "samples 44/50  6 s left  loss 0.5",
-        "samples 50/50  0 s left",
-    ]
