@@ -188,13 +188,17 @@ def test_a_choice_that_came_later_reads_files_from_before() -> None:
 
 
 def test_an_unknown_kind_is_named_with_its_nearest() -> None:
-    expected = "config.json.distribution has the kind 'unifrom'; did you mean 'uniform'? Known: full, geometric, mixture, uniform"
+    expected = (
+        "config.json.distribution has the kind 'unifrom'; did you mean 'uniform'? Known: full, geometric, mixture, uniform"
+    )
     assert message(changed(distribution={"kind": "unifrom"})) == expected
     assert message(changed(distribution={"p": 0.1})).startswith("config.json.distribution has the kind None; ")
 
 
 def test_keys_of_one_kind_do_not_fit_another() -> None:
-    assert message(changed(distribution={"kind": "uniform", "p": 0.1})).startswith("config.json.distribution has the unknown key 'p'")
+    assert message(changed(distribution={"kind": "uniform", "p": 0.1})).startswith(
+        "config.json.distribution has the unknown key 'p'"
+    )
 
 
 def test_values_are_checked_by_their_owner() -> None:

@@ -41,7 +41,9 @@ def test_a_download_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     assert "a.gz" in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
-def test_lines_are_printed_every_ten_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_every_ten_seconds_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     lines = LineReporter()
