@@ -84,7 +84,7 @@ def test_fid_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("fid")
     for variant in ("ordered", "unordered", "original"):
         own = select(found, variant)
-        assert [row["fraction"] for row in own] == list(fid.FRACTIONS)
+        assert [row["fraction"] for row in own] == list(fid.FID_FRACTIONS)
         assert all(row["frechet_random"] > 0 and "fid" not in row for row in own)
         assert {(row["samples"], row["seed"], row["engine"]) for row in own} == {(100, 0, "eager")}
         assert all(("top rows" in row.get("prefix", "")) == (variant == "original") for row in own)
@@ -101,7 +101,7 @@ def test_ordering_rows(reproduced: Callable[..., Results]) -> None:
         own = select(found, series)
         assert [row["codes"] for row in own] == list(range(17))
         assert {row["examples"] for row in own} == {128}
-        assert [row["fraction"] for row in own if "fraction" in row] == list(ordering.FRACTIONS)
+        assert [row["fraction"] for row in own if "fraction" in row] == list(ordering.ERROR_FRACTIONS)
     errors = [row["error"] for row in select(found, "pca")]
     assert errors == sorted(errors, reverse=True)
 
@@ -109,7 +109,7 @@ def test_ordering_rows(reproduced: Callable[..., Results]) -> None:
 def test_speed_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("speed")
     own = select(found, "anytime, eager")
-    assert [row["fraction"] for row in own] == list(speed.FRACTIONS)
+    assert [row["fraction"] for row in own] == list(speed.TIMED_FRACTIONS)
     assert all(row["engine"] == "eager" and row["images"] == 50_000 for row in found.rows)
     assert all(row["seconds"] == pytest.approx(row["seconds_p50"] * 5000) for row in found.rows)
     assert own[0]["scaled"] == "median of 3 batches of 10, times 5,000"
@@ -127,7 +127,7 @@ def test_speed_without_runs(run_cli: RunCLI, tmp_path: Path) -> None:
 def test_samples_and_priority_code_rows(reproduced: Callable[..., Results]) -> None:
     grids = [row for row in reproduced("samples").rows if "png" in row]
     assert [(row["series"], row["fraction"]) for row in grids] == [
-        (variant, fraction) for variant in ("ordered", "unordered") for fraction in samples.FRACTIONS
+        (variant, fraction) for variant in ("ordered", "unordered") for fraction in samples.GRID_FRACTIONS
     ]
     found = reproduced("priority-code")
     for variant in ("ordered", "unordered"):

@@ -241,10 +241,11 @@ def recognition_rate(rows: list[Row]) -> list[Verdict]:
     digits = found[1.0]["by_digit"]
     return [
         Verdict(
-            f"best recipe: at least {MIN_RECOGNISED:.0%} of full-length samples are recognised as a digit with confidence over 0.9"
-            f" (goal {GOAL_RECOGNISED:.0%})",
+            f"best recipe: at least {MIN_RECOGNISED:.0%} of full-length samples are recognised as a digit "
+            f"with confidence over 0.9 (goal {GOAL_RECOGNISED:.0%})",
             shares[1.0] >= MIN_RECOGNISED,
-            f"{shares[1.0]:.1%} at temperature {best_temperature:g}, the goal {'is' if shares[1.0] >= GOAL_RECOGNISED else 'is not'} met; {others}",
+            f"{shares[1.0]:.1%} at temperature {best_temperature:g}, "
+            f"the goal {'is' if shares[1.0] >= GOAL_RECOGNISED else 'is not'} met; {others}",
         ),
         Verdict(
             "best recipe: the recognised share rises with the code length",

@@ -108,7 +108,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
     ratio = channel["bottom half"] / spatial["bottom half"]
     return [
         Verdict(
-            f"channel-wise: the bottom half is known as well as the whole (at most {MAX_RATIO_TO_WHOLE} times its share is unexplained)",
+            f"channel-wise: the bottom half is known as well as the whole "
+            f"(at most {MAX_RATIO_TO_WHOLE} times its share is unexplained)",
             channel["bottom half"] <= MAX_RATIO_TO_WHOLE * channel["whole"],
             f"{channel['bottom half']:.3f} against {channel['whole']:.3f}",
             "channel-wise, a quarter of the code gives whole images",

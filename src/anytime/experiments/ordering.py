@@ -106,7 +106,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "when sufficiently truncated, even PCA outperforms unordered VQ-VAE",
         ),
         Verdict(
-            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), not so when unordered (above {MIN_UNORDERED_CORRELATION})",
+            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), "
+            f"not so when unordered (above {MIN_UNORDERED_CORRELATION})",
             ordered_correlation <= MAX_ORDERED_CORRELATION and unordered_correlation > MIN_UNORDERED_CORRELATION,
             f"rank correlation {ordered_correlation:.2f} ordered, {unordered_correlation:.2f} unordered",
             "ordered Δ(i) decays gradually, unordered is highly irregular",

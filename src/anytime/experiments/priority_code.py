@@ -90,8 +90,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
 def significantly_below(first: Sequence[float], second: Sequence[float]) -> bool | None:
     """Whether the first mean is below the second; None where it is, but within two standard errors.
 
-    >>> significantly_below([0.5, 0.6], [1.0, 1.0]), significantly_below([0.5, 1.4], [1.0, 1.0]), significantly_below([1.1, 1.2], [1.0, 1.0])
-    (True, None, False)
+    >>> [significantly_below(first, [1.0, 1.0]) for first in ([0.5, 0.6], [0.5, 1.4], [1.1, 1.2])]
+    [True, None, False]
     """
     if mean(first) >= mean(second):
         return False

@@ -161,7 +161,7 @@ def _reused_run(run: PlannedRun, reporter: Reporter) -> tuple[Path | None, str]:
             "what was measured of it to train it again"
         )
     reporter.say(f"{run.reuse} is not there: the first stage is trained again")
-    return None, run.command.replace(f" --share runs/{run.reuse.name}", "")
+    return None, run.command.replace(f" --reuse runs/{run.reuse.name}", "")
 
 
 def _train(

@@ -65,7 +65,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
     where = f"not below at {format_ranges(lost)} groups; " if lost else ""
     return [
         Verdict(
-            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), not so when standard (above {MIN_UNORDERED_CORRELATION})",
+            f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), "
+            f"not so when standard (above {MIN_UNORDERED_CORRELATION})",
             combine_seeds(
                 [a <= MAX_ORDERED_CORRELATION and b > MIN_UNORDERED_CORRELATION for a, b in spread],
                 ordered_correlation <= MAX_ORDERED_CORRELATION and standard_correlation > MIN_UNORDERED_CORRELATION,

@@ -56,10 +56,10 @@ def test_every_claim_has_a_line(tmp_path: Path, holds: bool | None, word: str) -
 
 def test_missing_figures_are_plotted(tmp_path: Path) -> None:
     path = example().write(tmp_path)
-    assert figures.missing(tmp_path) == [path]
+    assert figures.without_figure(tmp_path) == [path]
     assert reproduce.draw(path) == path.with_suffix(".png")
-    assert figures.missing(tmp_path) == []
-    assert figures.missing(tmp_path, redraw_all=True) == [path]
+    assert figures.without_figure(tmp_path) == []
+    assert figures.without_figure(tmp_path, redraw_all=True) == [path]
 
 
 def test_legacy_results_are_still_read_and_plotted(tmp_path: Path) -> None:
