@@ -246,7 +246,8 @@ def _schedule(model: str) -> str:
         return "a saved model; its training is not recorded beside it"
     config = read_config(folder)
     truncation = type(config.ordered.truncation).__name__.lower()
-    return f"recipe {config.recipe}, scale {config.scale}: {config.epochs} epochs, {truncation}, seed {config.seed}, {config.precision}"
+    scale = f"recipe {config.recipe}, scale {config.scale}: {config.epochs} epochs"
+    return f"{scale}, {truncation}, seed {config.seed}, {config.precision}"
 
 
 def _provenance(results: Results) -> dict[str, str]:

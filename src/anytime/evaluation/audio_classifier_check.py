@@ -1,6 +1,6 @@
 """The recogniser of digits itself, measured: on real digits of unheard voices, on sounds that are no digits, and on noise.
 
-python -m anytime.evaluation.audio_classifier_check audiomnist --data DIR      trains it where it is not in the cache; needs the extra `audio`
+python -m anytime.evaluation.audio_classifier_check audiomnist --data DIR    needs the extra `audio`
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def notes(rows: Sequence[Row]) -> list[str]:
             "" if data["accuracy"] >= MIN_DIGIT_ACCURACY else f", below the {MIN_DIGIT_ACCURACY:.0%} from which it is believed"
         )
         sentences += [
-            f"The recogniser hears {data['accuracy']:.1%} of {data['accuracy_examples']:,} real digits of unheard voices right{believed},"
-            f" and is sure of {data['recognised']:.1%} of them.",
+            f"The recogniser hears {data['accuracy']:.1%} of {data['accuracy_examples']:,} real digits of unheard voices "
+            f"right{believed}, and is sure of {data['recognised']:.1%} of them.",
             f"Digits recognised from {full['codes']} codes: {by_digit}.",
         ]
     sentences.append(

@@ -126,7 +126,8 @@ def _linearity(rows: Sequence[Row]) -> list[Finding]:
         line = {row["codes"]: decode + (full_length["p50"] - decode) * row["fraction"] for row in curve}
         worst = max(curve, key=lambda row: row["p50"] / line[row["codes"]])
         excess = worst["p50"] / line[worst["codes"]]
-        text = f"at most {excess:.3f} of the line (at {worst['codes']} codes); decoding takes {full_length['decode_fraction']:.1%} of all"
+        part = f"decoding takes {full_length['decode_fraction']:.1%} of all"
+        text = f"at most {excess:.3f} of the line (at {worst['codes']} codes); {part}"
         found.append(
             Finding(
                 f"{key[0]}, batch {key[1]}: time by code length is a straight line or better", excess <= LINEAR_TOLERANCE, text

@@ -218,7 +218,7 @@ def memorisation_row(model: AnytimeModel, dataset: Dataset, settings: Evaluation
         None if dataset.test is None else compare_nearest(dataset.validation[:sample_count], seen, unseen, model.device)[2]
     )
     return {
-        "series": "copies",
+        "series": "memorisation",
         "seed": settings.seed,
         "temperature": settings.temperature,
         "samples": sample_count,

@@ -182,9 +182,9 @@ def classifier_tables(rows: Sequence[Row]) -> list[Table]:
         [
             f"{row['fraction']:g}" if "fraction" in row else "data",
             str(row.get("codes", "")),
-            f"{row['sure']:.3f}",
-            f"{min(row['shares']):.3f}",
-            f"{max(row['shares']):.3f}",
+            f"{row['confident']:.3f}",
+            f"{min(row['class_fractions']):.3f}",
+            f"{max(row['class_fractions']):.3f}",
             f"{row['precision_classifier']:.3f}",
             f"{row['recall_classifier']:.3f}",
             f"{row['frechet_classifier']:.2f}",
@@ -197,8 +197,8 @@ def classifier_tables(rows: Sequence[Row]) -> list[Table]:
 def _classifier_note(rows: Sequence[Row]) -> list[str]:
     """What the second table was made with."""
     return [
-        f"Recognised: above {CONFIDENT} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out pictures "
-        f"right; {own['samples']:,} samples at {temperature_text(own['temperature'])}, precision and recall (k = {NEAREST}) on "
+        f"Recognised: above {CONFIDENT} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out "
+        f"pictures right; {own['samples']:,} samples at {temperature_text(own['temperature'])}, precision and recall (k = {NEAREST}) on "
         f"its features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
         for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "recognised"), strict=False)
     ]

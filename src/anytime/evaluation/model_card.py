@@ -1,6 +1,6 @@
 """A model's card: what it was trained on and how, what it does by code length, its limits. Markdown, from files alone.
 
-python -m anytime.evaluation.model_card FOLDER DIR/evaluation.json      puts a second evaluation, at another temperature, on the card
+python -m anytime.evaluation.model_card FOLDER DIR/evaluation.json    adds another evaluation to the card
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def model_card(name: str, training_info: TrainingInfo, contents: ModelInfo, eval
         "versions": f"anytime {start['anytime']}, torch {start['torch']}, commit {start['commit']}, {start['date']}",
     }
     contents_table = {
-        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, the most important first{_truncated_text(config, length)}",
+        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, most important first{_truncated_text(config, length)}",
         **_temperature_row(contents.temperature),
         f"{kind}s": size,
         "autoencoder": f"{contents.parameters['autoencoder']:,} weights",
@@ -184,7 +184,7 @@ HEADINGS = {
     "samples recall": "recall",
     "reconstructions fid": "reconstruction FID",
     "reconstructions frechet_random": "reconstruction frechet_random",
-    "recognised sure": "recognised above 0.9",
+    "recognised confident": "recognised above 0.9",
     "recognised recall_classifier": "recall, classifier",
     "speed samples_per_second": "samples / s",
 }
@@ -224,7 +224,7 @@ def memorisation_text(row: Row) -> str:
     control = row["validation_nearer_to_seen"]
     usual = "where nothing is copied it is half" if control is None else f"of validation pictures it is {control:.1%}"
     return (
-        f"Of {row['samples']:,} samples {row['nearer_to_seen']:.1%} are nearer to one of {row['pictures']:,} training pictures "
+        f"Of {row['samples']:,} samples {row['nearer_to_seen']:.1%} are nearer to one of {row['images']:,} training pictures "
         f"than to any of as many held-out ones; {usual}."
     )
 

@@ -71,7 +71,8 @@ def best_temperature(rows: Sequence[Row], distance: str) -> float:
 def max_codes(rows: Sequence[Row], distance: str) -> int:
     """The most codes, of those measured, whose distance is at most `RISE` above the least with fewer.
 
-    >>> max_codes([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}], "fid")
+    >>> max_codes([{"codes": 6, "fid": 39}, {"codes": 17, "fid": 27}, {"codes": 22, "fid": 27.5}, {"codes": 28, "fid": 28}],
+    ... "fid")
     22
     """
     least, most = math.inf, 0

@@ -1,7 +1,7 @@
 """A run made small enough for the package, with its card.
 
 python -m anytime.export.bundle runs/mnist-best mnist          packs the weights; anytime.load("mnist") finds them
-python -m anytime.export.bundle runs/mnist-best mnist --codes 8 --temperature 0.9    without the codes behind the eighth, drawn at 0.9
+python -m anytime.export.bundle runs/mnist-best mnist --codes 8 --temperature 0.9  keeps 8 codes
 anytime evaluate src/anytime/models/mnist --out DIR     measures the packed file itself, and leaves its quality table there
 python -m anytime.export.bundle runs/mnist-best mnist --evaluation DIR/evaluation.json     puts the figures on the card
 python -m anytime.evaluation.model_card src/anytime/models/mnist FILE     adds those at another temperature
@@ -163,9 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bundle: {error}", file=sys.stderr)
         return 2
     all_bytes = registry.total_bytes(made.folder.parent)
-    print(
-        f"{made.folder}: {made.bytes / 1e6:.2f} MB; with its neighbours {all_bytes / 1e6:.2f} of {registry.MAX_BYTES / 1e6:.0f} MB"
-    )
+    most = registry.MAX_BYTES / 1e6
+    print(f"{made.folder}: {made.bytes / 1e6:.2f} MB; with its neighbours {all_bytes / 1e6:.2f} of {most:.0f} MB")
     print(json.dumps({**asdict(made), "folder": str(made.folder)}))
     return 0
 

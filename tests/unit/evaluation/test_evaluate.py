@@ -46,8 +46,8 @@ def of(rows: list[Row], series: str) -> list[Row]:
 def test_every_series_is_there(rows: list[Row]) -> None:
     counts = {name: len(of(rows, name)) for name in dict.fromkeys(row["series"] for row in rows)}
     assert counts == {
-        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1, "memorisation": 1,
-        "speed": 5,
+        "samples": 5, "reconstructions": 5, "held-out data": 1, "error": 9, "bits": 8, "codes": 1, "neighbours": 1,
+        "memorisation": 1, "speed": 5,
     }  # fmt: skip
     for series in ("samples", "reconstructions", "speed"):
         assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)

@@ -6,7 +6,7 @@ import torch
 from anytime.metrics import latency
 from anytime.metrics.latency import TimedSampler, latency_by_codes
 from anytime.model import AnytimeModel
-from anytime.sampling.gumbel import Settings
+from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
 
 
@@ -25,7 +25,7 @@ class FakeSampler:
         self.now += 100 if not self.asked else 0
         self.asked.append((n, seed, codes))
         drawn = self.draw(n, seed=seed, codes=codes)
-        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), Settings(), "none")
+        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), SamplingSettings(), "none")
 
     def draw(self, n: int, *, seed: int, codes: int) -> torch.Tensor:
         self.now += 0.001 * n * codes
