@@ -29,7 +29,7 @@ SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
 @pytest.fixture
 def bundle_dir(finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a finished run, beside an empty registry."""
-    monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
+    monkeypatch.setattr(registry, "BUNDLED_DIR", tmp_path / "shelf")
     (tmp_path / "desk").mkdir()
     monkeypatch.chdir(tmp_path / "desk")
     shutil.copytree(finished("best"), "run")

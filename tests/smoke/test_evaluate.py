@@ -131,10 +131,10 @@ def test_classifier_scores_the_samples(run: Path, run_cli: RunCLI) -> None:
     (judge,) = (row for row in rows if row["series"] == "classifier")
     assert (judge["examples"], judge["train"]) == (128, 512)
     assert "its word is weak" in judge["warning"], "two epochs on 512 pictures"
-    seen = [row for row in rows if row["series"] == "recognised"]
+    seen = [row for row in rows if row["series"] == "classified"]
     assert [(row["fraction"], row["codes"], row["temperature"]) for row in seen] == [(0.25, 4, 1.0), (1.0, 16, 1.0)]
     for row in seen:
-        assert 0 <= row["confident"] <= 1
+        assert 0 <= row["classified"] <= 1
         assert len(row["class_fractions"]) == 10
         assert 0 <= row["recall_classifier"] <= 1
         assert (row["samples"], row["reference"]) == (40, 128)
@@ -143,7 +143,7 @@ def test_classifier_scores_the_samples(run: Path, run_cli: RunCLI) -> None:
     assert "classifier 8/8" in outcome.err
     again = run_cli("evaluate", run, *SMOKE, "--classifier", "--json")
     assert "classifier 8/8" not in again.err, "it is kept in the cache"
-    assert [row for row in json.loads(again.out.splitlines()[-1])["rows"] if row["series"] == "recognised"] == seen
+    assert [row for row in json.loads(again.out.splitlines()[-1])["rows"] if row["series"] == "classified"] == seen
 
 
 def test_a_classifier_needs_labels(run_cli: RunCLI, tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_any_folder_of_audio(voices: Path, run_cli: RunCLI, tmp_path: Path) -> N
     assert done.status == 0, done.err
     rows = json.loads(done.out.splitlines()[-1])["rows"]
     [sampled] = [row for row in rows if row["series"] == "samples"]
-    assert "frechet_audio" in sampled and "recognised" not in sampled
+    assert "frechet_audio" in sampled and "classified" not in sampled
 
 
 def test_image_and_audio_experiments_are_separate(run_cli: RunCLI) -> None:

@@ -58,7 +58,7 @@ def evaluate_audio_classifier(dataset: Dataset, audio_features: AudioFeatures, c
                 "series": "non-digits",
                 "kind": kind,
                 "in_training": kind in TRAINED_NEGATIVES,
-                "recognised": share,
+                "classified": share,
                 "examples": len(x),
             }
         )
@@ -81,7 +81,7 @@ def _accuracy_row(audio_features: AudioFeatures, x: Int16[Tensor, "n 1 time"], d
     found = audio_features.predictions(audio_features(x))
     scores = {
         "accuracy": found.accuracy_of(digits),
-        "recognised": found.recognised,
+        "classified": found.recognised,
         "confident_accuracy": found.confident_accuracy(digits),
     }
     return {**scores, "examples": len(x)}
@@ -106,7 +106,7 @@ def non_digits(x: Float[Tensor, "n 1 time"]) -> dict[str, Float[Tensor, "n 1 tim
 def holds(rows: Sequence[Row], distance: str) -> dict[str, bool]:
     """What is asked of the network, and whether it is so."""
     speakers = [row for row in rows if row["series"] == "speakers"][-1]
-    trained = [row["recognised"] for row in rows if row["series"] == "non-digits" and row["in_training"]]
+    trained = [row["classified"] for row in rows if row["series"] == "non-digits" and row["in_training"]]
     clean, *noisy = ((row["level"], row[distance]) for row in rows if row["series"] == "noise")
     ignored = AudioClassifierTraining().noise  # up to here it is taught to hear the same, and distances need not rise
     beyond = [found for level, found in noisy if level >= ignored]

@@ -63,13 +63,13 @@ def _feature_distance(rows: Sequence[Row]) -> Any:
     name = distance_name(rows)
     spoken_digits = name == "frechet_digits"
     figure, every = new_figure(2 if spoken_digits else 1)
-    for axes, value in zip(every, (name, "recognised"), strict=False):
+    for axes, value in zip(every, (name, "classified"), strict=False):
         for series in ("samples", "reconstructions"):
             own = rows_of(rows, series)
             axes.plot([row["fraction"] for row in own], [row[value] for row in own], marker="o", label=series)
         for row in rows_of(rows, "held-out data"):
             axes.axhline(row[value], linestyle="--", color="grey")
-        axes.set(xlabel="share of the codes", ylabel=value, ylim=(0, 1) if value == "recognised" else (0, None))
+        axes.set(xlabel="share of the codes", ylabel=value, ylim=(0, 1) if value == "classified" else (0, None))
         axes.legend()
     return figure
 
@@ -94,7 +94,7 @@ def lines(rows: Sequence[Row]) -> Table:
         "stft",
         *BANDS,
         name,
-        *(["recognised"] if spoken_digits else []),
+        *(["classified"] if spoken_digits else []),
         "real-time factor",
     ]
     body = [
@@ -103,7 +103,7 @@ def lines(rows: Sequence[Row]) -> Table:
             str(row["codes"]),
             *(f"{errors[row['codes']][value]:.3f}" for value in ("log_mel", "stft", *BANDS)),
             f"{row[name]:.2f}",
-            *([f"{row['recognised']:.1%}"] if spoken_digits else []),
+            *([f"{row['classified']:.1%}"] if spoken_digits else []),
             f"{speed['real_time_factor']:.4f}",
         ]
         for row, speed in zip(rows_of(rows, "samples"), rows_of(rows, "speed"), strict=True)
@@ -132,7 +132,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         )
         sentences += [
             f"The recogniser hears {data['accuracy']:.1%} of {data['accuracy_examples']:,} real digits of unheard voices "
-            f"right{believed}, and is sure of {data['recognised']:.1%} of them.",
+            f"right{believed}, and is sure of {data['classified']:.1%} of them.",
             f"Digits recognised from {full['codes']} codes: {by_digit}.",
         ]
     sentences.append(

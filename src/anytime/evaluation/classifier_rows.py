@@ -59,12 +59,12 @@ def classifier_rows(
         for label, x in (("held-out", dataset.test), ("reference", dataset.images))
     )
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = feature_stats.samples("recognised", model, min(samples, feature_stats.MAX_KEPT), counts, seed, temperature)
+    source = feature_stats.samples("classified", model, min(samples, feature_stats.MAX_KEPT), counts, seed, temperature)
     each = compute_statistics(source, network, folder, reporter)
-    about_samples: Row = {"series": "recognised", "seed": seed, "temperature": temperature}
+    about_samples: Row = {"series": "classified", "seed": seed, "temperature": temperature}
     return [
         about,
-        {"series": "recognised data", **_classifier_metrics(train, real, network)},
+        {"series": "classified data", **_classifier_metrics(train, real, network)},
         *(
             {**about_samples, "fraction": fraction, "codes": count, **_classifier_metrics(found, real, network)}
             for fraction, count, found in zip(fractions, counts, each, strict=True)
@@ -77,7 +77,7 @@ def _classifier_metrics(found: FeatureStatistics, real: FeatureStatistics, netwo
     found, real = (replace(known, kept=known.kept[: feature_stats.MAX_KEPT]) for known in (found, real))
     predictions = confident_predictions(network.probabilities(found.kept))
     return {
-        "confident": predictions.confident,
+        "classified": predictions.confident,
         "class_fractions": predictions.class_fractions,
         **compute_metrics(found, real, network),
     }

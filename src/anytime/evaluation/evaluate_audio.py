@@ -126,7 +126,7 @@ def audio_metrics(found: FeatureStatistics, real: FeatureStatistics, audio_featu
     }
     if audio_features.spoken_digits:
         predictions = audio_features.predictions(kept)
-        row |= {"recognised": predictions.recognised, "by_digit": predictions.by_digit}
+        row |= {"classified": predictions.recognised, "by_digit": predictions.by_digit}
     return row
 
 

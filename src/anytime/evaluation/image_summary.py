@@ -174,15 +174,15 @@ def lines(rows: Sequence[Row]) -> Table:
 
 def classifier_tables(rows: Sequence[Row]) -> list[Table]:
     """A second table where a classifier was asked: samples by fraction, real pictures last. None where it was not."""
-    classified = [*rows_of(rows, "recognised"), *rows_of(rows, "recognised data")]
+    classified = [*rows_of(rows, "classified"), *rows_of(rows, "classified data")]
     if not classified:
         return []
-    head = ["fraction", "codes", "recognised", "rarest class", "commonest", "precision", "recall", "frechet_classifier"]
+    head = ["fraction", "codes", "classified", "rarest class", "commonest", "precision", "recall", "frechet_classifier"]
     body = [
         [
             f"{row['fraction']:g}" if "fraction" in row else "data",
             str(row.get("codes", "")),
-            f"{row['confident']:.3f}",
+            f"{row['classified']:.3f}",
             f"{min(row['class_fractions']):.3f}",
             f"{max(row['class_fractions']):.3f}",
             f"{row['precision_classifier']:.3f}",
@@ -200,7 +200,7 @@ def _classifier_note(rows: Sequence[Row]) -> list[str]:
         f"Recognised: above {CONFIDENT} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out "
         f"pictures right; {own['samples']:,} samples at {temperature_text(own['temperature'])}, precision and recall (k = {NEAREST}) on "
         f"its features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
-        for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "recognised"), strict=False)
+        for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "classified"), strict=False)
     ]
 
 

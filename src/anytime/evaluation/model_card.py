@@ -173,7 +173,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
 CARD_METRICS: dict[str, tuple[str, ...]] = {
     "samples": ("fid", "frechet_random", "precision", "recall"),
     "reconstructions": ("fid", "frechet_random"),
-    "recognised": ("confident", "recall_classifier"),
+    "classified": ("classified", "recall_classifier"),
     "speed": ("samples_per_second",),
 }
 """Series of an evaluation and those of their numbers that a card shows."""
@@ -184,8 +184,8 @@ HEADINGS = {
     "samples recall": "recall",
     "reconstructions fid": "reconstruction FID",
     "reconstructions frechet_random": "reconstruction frechet_random",
-    "recognised confident": "recognised above 0.9",
-    "recognised recall_classifier": "recall, classifier",
+    "classified classified": "recognised above 0.9",
+    "classified recall_classifier": "recall, classifier",
     "speed samples_per_second": "samples / s",
 }
 

@@ -148,7 +148,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         for verdict in (ordered_ahead(rows, recipe), low_band_first(rows, recipe), less_noise(rows, recipe))
     ]
     verdicts.append(best_beats_paper(rows))
-    if any("recognised" in row for row in rows):
+    if any("classified" in row for row in rows):
         verdicts += [*recognition_rate(rows), classifier_accurate(rows)]
     verdicts.append(not_memorised(rows))
     return verdicts + [first_clip_early(rows, device) for device in dict.fromkeys(r["device"] for r in rows if "device" in r)]
@@ -233,11 +233,11 @@ def recognition_rate(rows: list[Row]) -> list[Verdict]:
     """How many samples are digits: enough at full length, more with every further code, and all ten of them."""
     series = BEST[0]
     by = {t: {row["fraction"]: row for row in select(rows, "samples", series=series, temperature=t)} for t in TEMPERATURES}
-    best_temperature = max(by, key=lambda t: by[t][1.0]["recognised"])
+    best_temperature = max(by, key=lambda t: by[t][1.0]["classified"])
     found = by[best_temperature]
-    shares = {f: found[f]["recognised"] for f in FRACTIONS}
+    shares = {f: found[f]["classified"] for f in FRACTIONS}
     text = ", ".join(f"{f:g}: {share:.1%}" for f, share in shares.items())
-    others = "; ".join(f"{by[t][1.0]['recognised']:.1%} at temperature {t:g}" for t in by if t != best_temperature)
+    others = "; ".join(f"{by[t][1.0]['classified']:.1%} at temperature {t:g}" for t in by if t != best_temperature)
     digits = found[1.0]["by_digit"]
     return [
         Verdict(
@@ -266,7 +266,7 @@ def classifier_accurate(rows: list[Row]) -> Verdict:
     return Verdict(
         f"the recogniser hears at least {MIN_DIGIT_ACCURACY:.0%} of real digits of unheard voices right",
         data["accuracy"] >= MIN_DIGIT_ACCURACY,
-        f"{data['accuracy']:.2%} of {data['accuracy_examples']:,}; sure of {data['recognised']:.1%} of the test voices'",
+        f"{data['accuracy']:.2%} of {data['accuracy_examples']:,}; sure of {data['classified']:.1%} of the test voices'",
     )
 
 
@@ -323,7 +323,7 @@ def draw(path: Path) -> Path:
     for band in BANDS:
         points = curve(select(rows, "error"), BEST[0], "codes", band)
         bands.plot(list(points), list(points.values()), label=band)
-    value = "recognised" if any("recognised" in row for row in rows) else _distance_name(rows)
+    value = "classified" if any("classified" in row for row in rows) else _distance_name(rows)
     for variant in kinds:
         points = {row["fraction"]: row[value] for row in select(rows, "samples", series=variant, temperature=1.0)}
         audio_metrics.plot(list(points), list(points.values()), marker="o", label=variant)

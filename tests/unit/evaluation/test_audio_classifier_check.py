@@ -25,8 +25,8 @@ from anytime.metrics.audio_features import MIN_DIGIT_ACCURACY, load_or_train_aud
 GOOD = [
     {"series": "speakers", "part": "validation", "accuracy": 0.0},
     {"series": "speakers", "part": "test", "accuracy": MIN_DIGIT_ACCURACY},
-    {"series": "non-digits", "in_training": True, "recognised": MAX_FALSE_POSITIVES},
-    {"series": "non-digits", "in_training": False, "recognised": 1.0},
+    {"series": "non-digits", "in_training": True, "classified": MAX_FALSE_POSITIVES},
+    {"series": "non-digits", "in_training": False, "classified": 1.0},
     {"series": "noise", "level": 0.0, "frechet_digits": 1.0},
     {"series": "noise", "level": 0.003, "frechet_digits": 3.0},
     {"series": "noise", "level": 0.01, "frechet_digits": 2.0},
@@ -38,7 +38,7 @@ def test_what_is_asked() -> None:
     assert list(holds(GOOD, "frechet_digits").values()) == [True] * 4
     worse = {
         1: {"accuracy": MIN_DIGIT_ACCURACY - 0.01},
-        2: {"recognised": 2 * MAX_FALSE_POSITIVES},
+        2: {"classified": 2 * MAX_FALSE_POSITIVES},
         5: {"frechet_digits": 1.0},
         7: {"frechet_digits": 2.0},
     }
@@ -77,7 +77,7 @@ def test_it_writes_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert [row["level"] for row in noise] == list(NOISE_LEVELS)
     assert noise[0]["accuracy"] == [row for row in told["rows"] if row["series"] == "speakers"][1]["accuracy"]
     assert noise[0]["frechet_digits"] < noise[-1]["frechet_digits"]
-    assert all(0 <= row["recognised"] <= 1 for row in told["rows"])
+    assert all(0 <= row["classified"] <= 1 for row in told["rows"])
 
 
 def test_a_set_without_spoken_digits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

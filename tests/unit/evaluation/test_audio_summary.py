@@ -13,7 +13,7 @@ def sampled(codes: int, by_digit: list[int]) -> Row:
 
 
 def test_digits_are_counted_at_the_greatest_length_whatever_the_order() -> None:
-    data = {"frechet_digits": 1.0, "nearest": 1.0, "accuracy": 0.98, "accuracy_examples": 10, "recognised": 0.9}
+    data = {"frechet_digits": 1.0, "nearest": 1.0, "accuracy": 0.98, "accuracy_examples": 10, "classified": 0.9}
     codes = {"bits_per_code": 1.0, "bits": 4.0, "used": 3, "codebook_size": 4, "perplexity": 2.0}
     rows: list[Row] = [
         sampled(4, [9] * 10),

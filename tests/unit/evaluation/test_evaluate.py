@@ -30,7 +30,7 @@ def dataset() -> data.Dataset:
 @pytest.fixture(scope="module")
 def rows(tiny: AnytimeModel, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(evaluate, "EXAMPLES", 30)
+    patch.setattr(evaluate, "ERROR_EXAMPLES", 30)
     network = RandomNetwork(torch.device("cpu"))
     found = evaluate_images(
         tiny, dataset, network, EvaluationSettings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache")
@@ -104,7 +104,7 @@ def test_memorisation_row(rows: list[Row], tiny: AnytimeModel, dataset: data.Dat
         monkeypatch.setattr(tiny, "sample", lambda *given, taken=taken, **named: taken)
         assert evaluate.memorisation_row(tiny, dataset, settings)["nearer_to_seen"] == share
     monkeypatch.undo()
-    alone = replace(dataset, test=None, drawn=False)
+    alone = replace(dataset, test=None, random_validation=False)
     assert evaluate.memorisation_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
 
 
@@ -178,6 +178,6 @@ def test_settings_that_make_no_sense(settings: dict[str, object], named: str) ->
 
 def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
     other = data.synthetic_images("cifar10", (3, 32, 32), 20)
-    with pytest.raises(UserError, match="makes pictures of 1 x 28 x 28, cifar10 has pictures of 3 x 32 x 32"):
+    with pytest.raises(UserError, match="makes images of 1 x 28 x 28, cifar10 has images of 3 x 32 x 32"):
         evaluate_images(tiny, other, RandomNetwork(torch.device("cpu")), EvaluationSettings(samples=10), cache=tmp_path)
     assert not list(tmp_path.iterdir())

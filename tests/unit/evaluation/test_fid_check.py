@@ -42,7 +42,7 @@ def test_the_number_is_held_against_the_published_one(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(fid_check, "KNOWN", {} if expected is None else {"digits": (expected, 1.0)})
+    monkeypatch.setattr(fid_check, "PUBLISHED_FID", {} if expected is None else {"digits": (expected, 1.0)})
     assert main(["digits", "--inception", "x", "--device", "cpu"]) == status
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] is holds

@@ -32,7 +32,7 @@ def synthetic_rows() -> list[Row]:
                 {
                     **shared, "measure": "samples", "fraction": fraction, "codes": round(LENGTH * fraction),
                     "temperature": temperature, "frechet_digits": 100 * (1 - fraction) + RANK[variant], "nearest": 2.0,
-                    "nearest_p01": 1.0, "recognised": 0.5 + 0.4 * fraction - (temperature < 1) * 0.1, "by_digit": [5] * 10,
+                    "nearest_p01": 1.0, "classified": 0.5 + 0.4 * fraction - (temperature < 1) * 0.1, "by_digit": [5] * 10,
                 }
                 for fraction in audio.FRACTIONS
             ]  # fmt: skip
@@ -53,7 +53,7 @@ def synthetic_rows() -> list[Row]:
             "series": audio.HELD_OUT,
             "accuracy": 0.98,
             "accuracy_examples": 2400,
-            "recognised": 0.95,
+            "classified": 0.95,
             "nearest": 2.0,
             "nearest_p01": 1.0,
         }
@@ -104,8 +104,8 @@ def changed(rows: list[Row], where: dict[str, Any], values: dict[str, Any]) -> l
             "paper recipe: frechet_digits",
         ),
         ({"measure": "error", "series": "best", "codes": 5}, {"low": 9.0}, "best recipe beats the paper's"),
-        ({"measure": "samples", "series": "best", "fraction": 1.0}, {"recognised": 0.79}, "at least 80%"),
-        ({"measure": "samples", "series": "best", "fraction": 0.5}, {"recognised": 0.51}, "share rises"),
+        ({"measure": "samples", "series": "best", "fraction": 1.0}, {"classified": 0.79}, "at least 80%"),
+        ({"measure": "samples", "series": "best", "fraction": 0.5}, {"classified": 0.51}, "share rises"),
         ({"measure": "samples", "series": "best", "fraction": 1.0}, {"by_digit": [0] + [9] * 9}, "every digit"),
         ({"measure": "samples", "series": "best", "fraction": 1.0}, {"nearest": 0.9}, "no copies"),
         ({"series": audio.HELD_OUT}, {"accuracy": 0.96}, "the recogniser hears"),
@@ -126,11 +126,11 @@ def test_a_band_that_never_gets_better_is_no_rival_to_the_low_one() -> None:
 
 def test_no_recognition_verdicts_without_digits() -> None:
     rows = [
-        {("frechet_audio" if key == "frechet_digits" else key): value for key, value in row.items() if key != "recognised"}
+        {("frechet_audio" if key == "frechet_digits" else key): value for key, value in row.items() if key != "classified"}
         for row in synthetic_rows()
     ]
     claims = [verdict.claim for verdict in audio.decide(rows)]
-    assert not any("recognised" in claim or "recogniser" in claim for claim in claims)
+    assert not any("classified" in claim or "recogniser" in claim for claim in claims)
     assert any("frechet_audio" in claim for claim in claims)
 
 

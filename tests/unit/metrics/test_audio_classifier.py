@@ -154,7 +154,7 @@ def test_it_is_trained_once_and_kept_with_its_accuracy(tmp_path: Path, monkeypat
     assert (first.distance, first.suffix, first.size) == ("frechet_digits", "_digits", 16)
     assert 0 <= first.accuracy <= 1 and first.examples == len(dataset.held_out)
     [path] = (tmp_path / "audio_features").iterdir()
-    monkeypatch.setattr(ears_module, "train_recogniser", None)  # training again would now fail
+    monkeypatch.setattr(ears_module, "train_audio_classifier", None)  # training again would now fail
     again = load_or_train_audio_features(dataset, torch.device("cpu"), smoke=True, cache=tmp_path)
     assert again == replace(first, recogniser=again.recogniser)
     assert torch.equal(again(dataset.held_out), first(dataset.held_out))

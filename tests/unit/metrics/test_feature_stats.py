@@ -28,7 +28,7 @@ def network() -> RandomNetwork:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_stats, "CHUNK", 10)
-    monkeypatch.setattr(feature_stats, "KEPT", 25)
+    monkeypatch.setattr(feature_stats, "MAX_KEPT", 25)
     monkeypatch.setattr(feature_stats, "SIZE", RandomNetwork.WIDTHS[-1])
     monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
 

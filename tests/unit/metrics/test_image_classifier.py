@@ -60,7 +60,7 @@ def test_it_is_kept_and_made_again_when_it_must_be(
 ) -> None:
     trainings = []
     train = image_classifier._train
-    monkeypatch.setattr(image_classifier, "_trained", lambda *given: trainings.append(given) or train(*given))
+    monkeypatch.setattr(image_classifier, "_train", lambda *given: trainings.append(given) or train(*given))
     assert load_or_train_classifier(*digits, QUICK, CPU, SilentReporter(), cache).digest == network.digest
     assert not trainings
     (path,) = (cache / "classifiers").iterdir()
@@ -103,14 +103,14 @@ def test_rows(tiny: AnytimeModel, digits: tuple[data.Dataset, ImageLabels], netw
     judge, real, *seen = classifier_rows(tiny, dataset, labels, (0.5, 1.0), 150, seed=3, config=QUICK, cache=cache)
     assert judge["series"] == "classifier"
     assert judge["accuracy"] == pytest.approx(network.accuracy(dataset.held_out, labels.test))
-    assert real["series"] == "recognised data"
-    assert real["confident"] > 0.5, "real digits are recognised"
+    assert real["series"] == "classified data"
+    assert real["classified"] > 0.5, "real digits are recognised"
     assert max(real["class_fractions"]) < 0.25
     assert real["recall_classifier"] > 0.5
-    assert [(row["series"], row["fraction"], row["codes"]) for row in seen] == [("recognised", 0.5, 4), ("recognised", 1.0, 8)]
+    assert [(row["series"], row["fraction"], row["codes"]) for row in seen] == [("classified", 0.5, 4), ("classified", 1.0, 8)]
     assert {(row["samples"], row["reference"], row["seed"]) for row in seen} == {(150, 200, 3)}
     probabilities = network.probabilities(network(sample_count(tiny, 150, 3)))
-    assert seen[-1]["confident"] == pytest.approx(confident_predictions(probabilities).confident)
+    assert seen[-1]["classified"] == pytest.approx(confident_predictions(probabilities).confident)
     assert all(row["recall_classifier"] < real["recall_classifier"] for row in seen), "an untrained model draws no digits"
 
 
