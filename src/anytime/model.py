@@ -34,7 +34,6 @@ from anytime.sampling.quality_table import FILE as QUALITY_FILE
 from anytime.sampling.quality_table import QualityTable, check_quality, read_table, write_table
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Progress, Session, read_session
-from anytime.sampling.warmth import Temperature, Warmth, meant, read_warmth, write_warmth
 
 BLOCK = EagerEngine.block
 CODELESS_KINDS = {"vae": "a VAE, which has latents", "density": "a density model, which has real numbers"}  # kinds of folders
@@ -79,7 +78,6 @@ class AnytimeModel(nn.Module):
         self._saved_hash: str | None = None  # known once saved or loaded; training would make it stale
         self._engine_hash: str | None = None  # of the weights that the engine has: hashing takes longer than sampling
         self.quality_table: QualityTable | None = None  # what `anytime evaluate` found out about its lengths
-        self.warmth: Warmth | None = None  # the temperatures that training fitted to its prior
 
     @property
     def length(self) -> int:
@@ -121,7 +119,7 @@ class AnytimeModel(nn.Module):
     def train(self, mode: bool = True) -> AnytimeModel:
         """Weights are about to change: forget what was computed from them."""
         if mode:
-            self._engine = self._engine_hash = self._saved_hash = self.warmth = None
+            self._engine = self._engine_hash = self._saved_hash = None
         super().train(mode)
         return self
 
@@ -145,10 +143,11 @@ class AnytimeModel(nn.Module):
         return self.quality_table
 
     def settings(
-        self, temperature: Temperature = None, top_k: int | None = None, top_p: float | None = None
+        self, temperature: float | None = None, top_k: int | None = None, top_p: float | None = None
     ) -> SamplingSettings:
         """How codes are to be drawn, in numbers."""
-        return SamplingSettings(temperature=meant(temperature, self.config.temperature, self.warmth), top_k=top_k, top_p=top_p)
+        temperature = self.config.temperature if temperature is None else temperature
+        return SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
 
     @torch.no_grad()
     def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
@@ -176,7 +175,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: Temperature = None,
+        temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         progress: Progress | None = None,
@@ -185,8 +184,8 @@ class AnytimeModel(nn.Module):
 
         `quality` is the fewest codes of that quality by the model's own table, `fraction` a share of them; `code_count` tells.
         Budgets combine: whichever is spent first ends the drawing, and at least one code is always drawn. A row's codes depend
-        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget. `temperature` is a number,
-        by default the model's usual one, or "fitted": for every position one of its own, which training has fitted.
+        on the seed, its row number, the prefix and the settings only: never on `n` or on the budget. `temperature` is the
+        model's own by default.
         """
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
@@ -200,7 +199,7 @@ class AnytimeModel(nn.Module):
         *,
         seed: int = 0,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: Temperature = None,
+        temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Session:
@@ -220,7 +219,7 @@ class AnytimeModel(nn.Module):
         within: float | None = None,
         stop: threading.Event | None = None,
         prefix: Int[Tensor, "given k"] | None = None,
-        temperature: Temperature = None,
+        temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Iterator[Sample]:
@@ -272,19 +271,13 @@ class AnytimeModel(nn.Module):
         return self._session(saved)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `config.json` and `model.safetensors` into a folder, and what is known of the model beside them.
-
-        That is `quality.json` where it was evaluated, and `temperatures.json` where they were fitted.
-        """
-        folder, previous_hash = Path(folder), self._saved_hash
+        """Write `config.json` and `model.safetensors` into a folder, and `quality.json` if the model was evaluated."""
+        folder = Path(folder)
         self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        if previous_hash not in (None, self._saved_hash):  # the weights are no longer those that were fitted to
-            self.warmth = None
         if self.quality_table is not None and self.quality_table.model == self._saved_hash:
             write_table(folder, self.quality_table)
         else:  # whatever lay there was another model's
             (folder / QUALITY_FILE).unlink(missing_ok=True)
-        write_warmth(folder, self._saved_hash, self.warmth)
         storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
         return folder
 
@@ -295,8 +288,6 @@ class AnytimeModel(nn.Module):
     def _session(self, request: Request) -> Session:
         if self.training:
             self.eval()
-        if isinstance(warm := request.settings.temperature, tuple) and len(warm) != self.length:
-            raise UserError(f"the draft has temperatures for {len(warm)} positions, not for {self.length}; draw it again")
         engine = self.engine
         return Session(engine, self._latencies.setdefault(len(request.rows), LatencyEstimate()), self.length, request)
 
@@ -389,7 +380,7 @@ def load(
     except RuntimeError:
         raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
     model._saved_hash = actual_hash
-    model.quality_table, model.warmth = read_table(folder, actual_hash), read_warmth(folder, actual_hash, model.length)
+    model.quality_table = read_table(folder, actual_hash)
     return model.to(pick_device(device)).eval().use(engine, precision)
 
 

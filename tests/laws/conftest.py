@@ -16,7 +16,6 @@ from anytime.model import AnytimeModel, _tiny
 from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.warmth import Warmth
 
 collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
 
@@ -87,12 +86,8 @@ def model(request: pytest.FixtureRequest) -> AnytimeModel:
         whole = AnytimeModel(MODELS[request.param])
         spread(whole.autoencoder)
         lively(whole.prior)
-        whole.warmth = WARMTH
         return whole.eval()
 
-
-WARMTH = Warmth(examples=9, bits=(3.0,) * 8, temperature=tuple(0.3 + 0.2 * i for i in range(8)), fitted_bits=(2.9,) * 8)
-"""Far apart, so that it shows where one is taken for another."""
 
 PRIORS = {  # wide enough that batches of different sizes may round differently
     "transformer": TransformerConfig(length=12, codebook_size=40, layers=2, width=64, hidden=128, heads=4),

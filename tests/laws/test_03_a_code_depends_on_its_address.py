@@ -40,18 +40,15 @@ def assert_equal_but_for_ties(
     for row in parted:
         position = int((a[row] != b[row]).nonzero()[0])
         logits = prior(a[row : row + 1])[:, position]
-        noised = filter_logits(logits, settings.at(position)) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
+        noised = filter_logits(logits, settings) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
         chosen = noised[0, [int(a[row, position]), int(b[row, position])]]
         assert (noised.max() - chosen).max() < ROUNDING, f"row {rows[row]} parts at {position} without a tie: {chosen}"
 
 
-WARM = SamplingSettings(temperature=tuple(0.3 + 0.15 * i for i in range(12)))
-
-
 @pytest.mark.parametrize(
     "settings",
-    [SamplingSettings(), SamplingSettings(temperature=0.7, top_k=20, top_p=0.9), WARM],
-    ids=["plain", "cut", "by-position"],
+    [SamplingSettings(), SamplingSettings(temperature=0.7, top_k=20, top_p=0.9)],
+    ids=["plain", "filtered"],
 )
 @pytest.mark.parametrize(("batch", "count"), [(1, 40), (7, 140), (100, 2000)])
 def test_the_batch_size_does_not_matter(prior: PriorNetwork, settings: SamplingSettings, batch: int, count: int) -> None:
@@ -124,16 +121,6 @@ def test_seed_row_position_and_prefix_all_matter(model: AnytimeModel) -> None:
     changed = (one[:, :3] + 1) % model.codebook_size
     follow = model.sample(40, seed=0, prefix=changed).codes
     assert (follow[:, 3:] != one[:, 3:]).float().mean() > 0.05, "the prefix is not looked at"
-
-
-def test_a_position_is_sampled_at_its_own_temperature(model: AnytimeModel) -> None:
-    """As if all had that temperature, were the codes before it the same."""
-    assert model.warmth is not None
-    full = model.sample(30, seed=7, temperature="fitted").codes
-    for position, temperature in enumerate(model.warmth.temperature):
-        one = model.sample(30, seed=7, temperature=temperature, prefix=full[:, :position], codes=position + 1).codes
-        assert torch.equal(one, full[:, : position + 1])
-    assert not torch.equal(full, model.sample(30, seed=7).codes)
 
 
 def test_the_global_generator_is_neither_read_nor_moved(model: AnytimeModel) -> None:

@@ -20,7 +20,6 @@ from anytime.export.bundle import WeightFormats, bundle, main
 from anytime.model import load
 from anytime.models import registry
 from anytime.models.registry import CONFIG, WEIGHTS
-from anytime.sampling.warmth import FILE as WARMTH
 
 RunCLI = Callable[..., Any]
 SMOKE = ("--scale", "smoke", "--samples", 40, "--fractions", "0.25,1.0")
@@ -53,7 +52,7 @@ def test_a_bundle_is_a_smaller_model(bundle_dir: Path) -> None:
     """A quarter of the prior's bytes and half of the autoencoder's, and nearly the same model."""
     made = bundle(Path("run"), "little")
     assert made.folder == registry.BUNDLED_DIR / "little"
-    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, WARMTH, model_card.FILE}
+    assert {path.name for path in made.folder.iterdir()} == {CONFIG, WEIGHTS, model_card.FILE}
     tensors, facts, _ = storage.read_tensors(made.folder / WEIGHTS)
     assert facts == {"kind": FILE_KIND}
     assert tensors["prior.blocks.0.up.weight"].dtype == torch.int8
@@ -99,8 +98,6 @@ def test_a_bundle_of_the_first_codes(bundle_dir: Path, tmp_path: Path) -> None:
     sample = first.sample(6, seed=1)
     assert torch.equal(sample.codes, whole.sample(6, seed=1, codes=5).codes)
     torch.testing.assert_close(sample.data, whole.sample(6, seed=1, codes=5).data, atol=1e-5, rtol=1e-5)
-    assert first.warmth is not None and whole.warmth is not None
-    assert first.warmth.temperature == whole.warmth.temperature[:5]
     page = (made.folder / model_card.FILE).read_text()
     assert "| codes | 5 of 126, the most important first; 16 were learned, the last 11 are cut off |" in page
     assert "from 1 to 5 gives" in page

@@ -71,21 +71,18 @@ def test_quality_table(run: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     assert len(output["quality"]["rows"]) == 16
 
 
-def test_at_fitted_temperatures(run: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    outcome = run_cli("evaluate", run, *SMOKE, "--temperature", "fitted")
+def test_at_another_temperature(run: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+    outcome = run_cli("evaluate", run, *SMOKE, "--temperature", 0.8)
     assert outcome.status == 0, outcome.err
     found = results.read(run / "evaluation" / "evaluation.json")
-    assert {row["temperature"] for row in found.rows if row["series"] in ("samples", "neighbours")} == {"fitted"}
-    warmth = load(run).warmth
-    assert warmth is not None
-    assert found.environment["temperatures"] == list(warmth.temperature)
-    assert "40 samples (seed 0, fitted temperatures) against" in outcome.out
+    assert {row["temperature"] for row in found.rows if row["series"] in ("samples", "neighbours")} == {0.8}
+    assert "40 samples (seed 0, temperature 0.8) against" in outcome.out
     assert not (run / "model" / "quality.json").exists(), "--quality goes by the model's temperature"
-    assert run_cli("sample", run, "-n", 2, "--temperature", "fitted", "--codes", 5, "--out", tmp_path / "x.npz").status == 0
+    assert run_cli("sample", run, "-n", 2, "--temperature", 0.8, "--codes", 5, "--out", tmp_path / "x.npz").status == 0
     assert run_cli("sample", run, "--refine", tmp_path / "x.npz", "--out", tmp_path / "y.npz").status == 0
     with np.load(tmp_path / "y.npz") as file:
-        assert np.array_equal(file["codes"], load(run).sample(2, temperature="fitted").codes)
-        assert json.loads(str(file["settings"]))["temperature"] == list(warmth.temperature)
+        assert np.array_equal(file["codes"], load(run).sample(2, temperature=0.8).codes)
+        assert json.loads(str(file["settings"]))["temperature"] == 0.8
 
 
 def test_better_quality_table_is_kept(run: Path, run_cli: RunCLI) -> None:

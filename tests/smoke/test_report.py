@@ -79,7 +79,7 @@ def test_run_directory_contents(finished: Finished) -> None:
     assert all(0 < error < 1 for error in errors)
     names = {path.name for path in (run / "samples").iterdir()}
     assert {"by-length.png", "refining.gif", "pretrain-0006.png", "ordered-0006.png", "prior-0006.png"} <= names
-    assert {path.name for path in (run / "model").iterdir()} == {"config.json", "model.safetensors", "temperatures.json"}
+    assert {path.name for path in (run / "model").iterdir()} == {"config.json", "model.safetensors"}
     assert not list(run.rglob("*.partial"))
 
 
@@ -90,7 +90,7 @@ def test_run_has_code_stats(finished: Finished, capsys: Any) -> None:
     assert code_stats.pop("format") == 1
     assert code_stats.keys() == {"ordered", "prior"}
     assert [len(code_stats["ordered"][name]) for name in ("error", "gain", "entropy")] == [17, 16, 16]
-    assert [len(code_stats["prior"][name]) for name in ("bits", "temperature", "fitted_bits")] == [16, 16, 16]
+    assert len(code_stats["prior"]["bits"]) == 16
     prior = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if line["stage"] == "prior"]
     best = min(line["validation"]["loss"] for line in prior)
     assert np.mean(code_stats["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
@@ -100,9 +100,7 @@ def test_run_has_code_stats(finished: Finished, capsys: Any) -> None:
         main(["info", str(run), "--json"])
     *lines, last = capsys.readouterr().out.splitlines()
     assert json.loads(last)["code_stats"] == code_stats["ordered"] | code_stats["prior"]
-    assert json.loads(last)["temperature"] == code_stats["prior"]
-    assert any(line.startswith("temperature") and "fitted temperatures lie between" in line for line in lines)
-    assert any(line.split() == ["code", "error", "gain", "entropy", "bits", "temperature"] for line in lines)
+    assert any(line.split() == ["code", "error", "gain", "entropy", "bits"] for line in lines)
     assert [line.split()[0] for line in lines if "█" in line] == ["gain", "entropy", "bits"]
     assert "Order of the codes" in (run / "report.html").read_text()
 

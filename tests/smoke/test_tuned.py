@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from anytime.evaluation import model_card
 from anytime.export.bundle import bundle
 from anytime.metrics.code_stats import error_by_codes
 from anytime.model import load
-from anytime.sampling.warmth import FILE
 from anytime.training.run import training_subset
 from anytime.training.run_dir import read_config
 
@@ -24,8 +22,7 @@ RunCLI = Callable[..., Any]
 
 def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("train", "mnist", "--recipe", "best", "--scale", "smoke", "--set", "finetune.epochs=3", "--out", run)
-    outcome = run_cli(*words)
+    outcome = run_cli("train", "mnist", "--recipe", "best", "--scale", "smoke", "--set", "finetune.epochs=3", "--out", run)
     assert outcome.status == 0, outcome.err
     code_stats = json.loads((run / "code_stats.json").read_text())
     assert list(code_stats) == ["format", "ordered", "prior", "finetune"]
@@ -35,9 +32,7 @@ def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     assert code_stats["finetune"]["error"] == pytest.approx(error_by_codes(load(run, "cpu"), validation, range(17)), rel=1e-5)
     shown = json.loads(run_cli("info", run, "--json").out.splitlines()[-1])["code_stats"]
     assert shown == code_stats["ordered"] | code_stats["prior"] | code_stats["finetune"]
-    check_temperatures(run_cli, words, run, code_stats["prior"])
     made = bundle(run, "little", out=tmp_path / "shelf")
-    assert load(made.folder, "cpu").warmth == load(run, "cpu").warmth
     page = (made.folder / model_card.FILE).read_text()
     assert "| epochs | 2 + 2 + 2 + 3 |" in page
     assert all(f"Order: {text}." in page for text in code_stats["finetune"]["warnings"])
@@ -46,19 +41,3 @@ def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     schedule = json.loads((run / "evaluation" / "evaluation.json").read_text())["schedule"]
     assert "2 + 2 + 2 + 3 epochs" in schedule
     assert load(run, "cpu").code_count(quality=0.5) >= 1
-
-
-def check_temperatures(run_cli: RunCLI, words: tuple[object, ...], run: Path, found: dict[str, Any]) -> None:
-    """Those of the prior, through the stage behind it; runs that lack them, and runs that end in two goes, come to the same."""
-    path = run / "model" / FILE
-    known = path.read_bytes()
-    kept = json.loads(known)
-    assert {key: kept[key] for key in found} == found
-    assert kept["model"] == load(run, "cpu").hash
-    path.unlink()  # as an older version left it
-    assert "anytime train" in run_cli("sample", run, "--temperature", "fitted").sentence
-    assert run_cli(*words).status == 0
-    assert path.read_bytes() == known
-    shutil.rmtree(run / "model")  # as a run that was stopped in its last stage
-    assert run_cli(*words).status == 0
-    assert path.read_bytes() == known

@@ -20,8 +20,6 @@ from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.budget import Budget
 from anytime.sampling.quality_table import QualityRow, QualityTable
-from anytime.sampling.warmth import FILE as WARMTH
-from anytime.sampling.warmth import Warmth
 
 Refused = Callable[..., str]
 
@@ -68,7 +66,6 @@ PREFIX = torch.tensor([[3, 1, 2]])
         ({"fraction": 1.5}, "--fraction must be above 0 and at most 1, not 1.5"),
         ({"codes": 3, "fraction": 0.5}, "--codes and --fraction say the same thing twice; give one of them"),
         ({"temperature": 0.0}, "--temperature must be above 0 and at most 100, not 0.0"),
-        ({"temperature": "warm"}, "--temperature must be a number or 'fitted', not 'warm'"),
         ({"top_k": 0}, "--top-k must be at least 1, not 0"),
         ({"top_p": 2.0}, "--top-p must be above 0 and at most 1, not 2.0"),
         ({"prefix": PREFIX, "codes": 2}, "--prefix holds 3 codes, more than the 2 asked for; raise --codes"),
@@ -154,24 +151,6 @@ def test_a_directory_with_the_quality_table_of_another_model(measured: AnytimeMo
 # temperatures
 
 
-@pytest.fixture
-def warmed(tiny: AnytimeModel) -> AnytimeModel:
-    model = copy.deepcopy(tiny)
-    warm = tuple(0.3 + 0.2 * position for position in range(8))
-    model.warmth = Warmth(examples=9, bits=(3.0,) * 8, temperature=warm, fitted_bits=(2.9,) * 8)
-    return model
-
-
-def test_a_sample_keeps_the_temperatures_that_it_was_drawn_at(warmed: AnytimeModel, refused: Refused) -> None:
-    assert warmed.warmth is not None
-    full, coarse = warmed.sample(3, temperature="fitted"), warmed.sample(3, temperature="fitted", codes=2)
-    assert coarse.settings.temperature == warmed.warmth.temperature
-    warmed.warmth = None
-    assert torch.equal(warmed.refine(replace(coarse, session=None)).codes, full.codes), "it goes on alike whatever comes"
-    short = replace(coarse, session=None, settings=replace(coarse.settings, temperature=(1.0, 1.0)))
-    assert "temperatures for 2 positions, not for 8" in refused(warmed.refine, short)
-
-
 def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
     """It is drawn at where nothing else is said, and travels with the model."""
     model = AnytimeModel(replace(tiny.config, temperature=0.5))
@@ -193,34 +172,6 @@ def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
 def test_impossible_temperatures_are_refused(tiny: AnytimeModel, temperature: float) -> None:
     with pytest.raises(UserError, match="model: temperature must be above 0 and at most 100"):
         replace(tiny.config, temperature=temperature)
-
-
-def test_a_model_without_temperatures(tiny: AnytimeModel, saved: Path, refused: Refused) -> None:
-    for model in (tiny, load(saved)):
-        for call in (model.sample, model.session, lambda n, m=model, **how: list(m.stream(n, **how))):
-            assert refused(call, 2, temperature="fitted") == (
-                "--temperature fitted needs the model's own temperatures, and this one has none: "
-                "give the `anytime train` command of its run again, which fits them, or a number"
-            )
-
-
-def test_temperatures_travel_with_the_model(warmed: AnytimeModel, tiny: AnytimeModel, tmp_path: Path) -> None:
-    loaded = load(warmed.save(tmp_path / "here"))
-    assert loaded.warmth == warmed.warmth
-    assert loaded.hash == tiny.hash, "they are no part of what a model is called by"
-    assert load(loaded.save(tmp_path / "there")).warmth == warmed.warmth
-    copy.deepcopy(tiny).save(tmp_path / "there")
-    assert load(tmp_path / "there").warmth is None, "they must not stay behind with another model"
-
-
-def test_other_weights_have_other_temperatures(warmed: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
-    loaded = load(warmed.save(tmp_path / "here"))
-    with torch.no_grad():
-        loaded.prior.tokens.weight[0, 0] += 1
-    assert load(loaded.save(tmp_path / "there")).warmth is None
-    (tmp_path / "there" / WARMTH).write_bytes((tmp_path / "here" / WARMTH).read_bytes())
-    assert "temperatures.json is of another model" in refused(load, tmp_path / "there")
-    assert warmed.train().warmth is None
 
 
 # encoding and decoding

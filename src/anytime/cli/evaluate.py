@@ -36,9 +36,8 @@ class Arguments(Common):
     """Samples behind FID at every length, by default 50000, of sounds 5000; fewer read higher."""
     fractions: Annotated[str | None, tyro.conf.arg(metavar="F,F,…")] = None
     """Shares of the codes to decode from, each above 0 and at most 1; by default 0.2 to 1, of sounds 1/16, 1/4, 1/2 and 1."""
-    temperature: Annotated[float | str | None, tyro.conf.arg(metavar="T")] = None
-    """Of the samples: below 1 safer, above 1 more varied; or fitted: each position's own, as training has fitted it. By default
-    the model's."""
+    temperature: Annotated[float | None, tyro.conf.arg(metavar="T")] = None
+    """Of the samples: below 1 safer, above 1 more varied; by default the model's own."""
     inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """The FID network's file; by default from the cache, or downloaded once."""
     dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
@@ -75,7 +74,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     model = load(arguments.model, arguments.device)
     if arguments.temperature is None:
         arguments = replace(arguments, temperature=model.config.temperature)
-    warm = model.settings(arguments.temperature).temperature  # a model without its own is refused before hours of work
     for flag, given in (("--inception", arguments.inception is not None), ("--classifier", arguments.classifier)):
         if model.is_audio and given:
             raise UserError(f"{flag} is for pictures, and {arguments.model} makes sound; leave it out")
@@ -90,7 +88,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
         else:
             rows, view = _evaluate_images(arguments, model, dataset, labels, folder, console)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
-    facts |= {"temperatures": list(warm)} if isinstance(warm, tuple) else {}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
     write_json(folder / RESULTS_FILE, asdict(results))
     for name, content in view.images.items():

@@ -53,8 +53,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     multiline: dict[str, list[str]] = {}  # what takes several lines
     if model.quality_table is not None:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
-    if model.warmth is not None:
-        facts["temperature"], multiline["temperature"] = asdict(model.warmth), [model.warmth.text]
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
     if not code_stats:
         code_stats, split = _evaluated_code_stats(locate(arguments.model), model.hash), "held-out"

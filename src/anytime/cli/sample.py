@@ -48,8 +48,8 @@ class Arguments(Common):
     """Draw as many codes as fit into this time, decoding included: 50ms, 2s or plain seconds."""
     prefix: Annotated[str | None, tyro.conf.arg(metavar="CODES")] = None
     """Begin every sample with these codes, such as 3,17: more like this."""
-    temperature: Annotated[float | str | None, tyro.conf.arg(metavar="T")] = None
-    """Below 1 safer, above 1 more varied; or fitted: each position's own, as training has fitted it. By default the model's."""
+    temperature: Annotated[float | None, tyro.conf.arg(metavar="T")] = None
+    """Below 1 safer, above 1 more varied; by default the model's own."""
     top_k: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
     """Draw among the K likeliest codes only."""
     top_p: Annotated[float | None, tyro.conf.arg(metavar="P")] = None

@@ -13,7 +13,6 @@ from anytime.metrics.audio import BANDS
 from anytime.metrics.audio_features import MIN_DIGIT_ACCURACY
 from anytime.metrics.code_stats import code_warnings
 from anytime.metrics.quality import Row
-from anytime.sampling.warmth import temperature_text
 
 CAPTIONS = {
     "waveforms": "The same samples from fewer and more of their codes.",
@@ -119,7 +118,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     half = {row["band"]: row["codes"] for row in rows_of(rows, "half-way")}
     sentences = [
         f"Distances of {errors[0]['examples']:,} held-out crops of {CROP / SAMPLE_RATE:g} s, padding left out.",
-        f"{full['samples']:,} samples (seed {full['seed']}, {temperature_text(full['temperature'])}) against "
+        f"{full['samples']:,} samples (seed {full['seed']}, temperature {full['temperature']:g}) against "
         f"{full['reference']:,} training crops on our own network's features; "
         f"held-out sounds themselves: {name} {data[name]:.2f}.",
         "Codes that halve the error: " + ", ".join(f"{band} {_number(half[band])}" for band in BANDS) + ".",

@@ -33,7 +33,7 @@ def classifier_rows(
     samples: int,
     *,
     seed: int = 0,
-    temperature: float | str = 1.0,
+    temperature: float = 1.0,
     config: ClassifierConfig | None = None,
     folder: Path | None = None,
     cache: Path | None = None,

@@ -82,7 +82,7 @@ def lines(stats: Mapping[str, Any]) -> list[str]:
     output = [f"{name:<8} {sparkline(values)}  up to {max(values):.4g}" for name, values in columns.items()]
     length = len(next(iter(columns.values())))
     errors = {"error": stats["error"][1:]} if "error" in stats else {}
-    table = errors | columns | {name: stats[name] for name in ("temperature",) if name in stats}
+    table = errors | columns
     output.append("    ".join(["code", *(f"{name:>9}" for name in table)]))
     for position in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
         cells = [f"{values[position - 1]:>{max(9, len(name))}.5f}" for name, values in table.items()]

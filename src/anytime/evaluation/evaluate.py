@@ -27,7 +27,6 @@ from anytime.model import AnytimeModel
 from anytime.sampling import gumbel
 from anytime.sampling.budget import code_count
 from anytime.sampling.quality_table import QualityRow, QualityTable
-from anytime.sampling.warmth import FITTED
 from anytime.training.sample_grids import encode_dataset
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -48,8 +47,8 @@ class EvaluationSettings:
     fractions: tuple[float, ...] = FRACTIONS
     """Shares of the codes."""
     seed: int = 0
-    temperature: float | str = 1.0
-    """Of the samples; "fitted" for the model's own."""
+    temperature: float = 1.0
+    """Of the samples."""
     repeats: int = REPEATS
     """Requests behind each speed, at most."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
@@ -63,10 +62,7 @@ class EvaluationSettings:
             raise UserError(f"--fractions {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
         if not 0 <= self.seed < 1 << 63:
             raise UserError(f"--seed must be between 0 and 2^63 - 1, not {self.seed}")
-        if not isinstance(self.temperature, str):
-            gumbel.SamplingSettings(temperature=self.temperature)  # says what is wrong with it
-        elif self.temperature != FITTED:
-            raise UserError(f"--temperature must be a number or {FITTED!r}, not {self.temperature!r}")
+        gumbel.SamplingSettings(temperature=self.temperature)  # says what is wrong with it
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:

@@ -25,7 +25,6 @@ from anytime.metrics.precision_recall import NEAREST
 from anytime.metrics.quality import Row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.sampling.warmth import temperature_text
 
 Table = tuple[list[str], list[list[str]]]
 """Head and body."""
@@ -198,7 +197,7 @@ def _classifier_note(rows: Sequence[Row]) -> list[str]:
     """What the second table was made with."""
     return [
         f"Recognised: above {CONFIDENT} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out "
-        f"pictures right; {own['samples']:,} samples at {temperature_text(own['temperature'])}, precision and recall (k = {NEAREST}) on "
+        f"pictures right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) on "
         f"its features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
         for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "classified"), strict=False)
     ]
@@ -212,7 +211,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     errors, entropy = [row["error"] for row in rows_of(rows, "error")], [row["entropy"] for row in rows_of(rows, "bits")]
     warnings = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     return [
-        f"{first['samples']:,} samples (seed {first['seed']}, {temperature_text(first['temperature'])}) against "
+        f"{first['samples']:,} samples (seed {first['seed']}, temperature {first['temperature']:g}) against "
         f"{first['reference']:,} training pictures, network {first['network']}; "
         f"precision and recall from {first['kept']:,} features.",
         f"{data['samples']:,} held-out pictures themselves: {name} {data[name]:.2f}.",

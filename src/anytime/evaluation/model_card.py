@@ -23,7 +23,6 @@ from anytime.data.registry import DATASETS
 from anytime.metrics.quality import Row
 from anytime.models.registry import CONFIG
 from anytime.recipes.presets import RunConfig
-from anytime.sampling.warmth import temperature_text
 
 FILE = "README.md"
 LIMITATIONS = "## Limits"
@@ -134,13 +133,13 @@ def add_evaluation(folder: Path, path: Path) -> Path:
         raise UserError(f"{folder} has no card; name a folder that `python -m anytime.export.bundle` made")
     data = measured(path, read_json(folder / CONFIG)["hash"], folder)
     data["rows"] = [row for row in data["rows"] if row["series"] != "speed"]
-    warmth = next(row["temperature"] for row in data["rows"] if row["series"] == "samples")
-    title = f"### At {temperature_text(warmth)}"
+    temperature = next(row["temperature"] for row in data["rows"] if row["series"] == "samples")
+    title = f"### At temperature {temperature:g}"
     before, after = (folder / FILE).read_text(encoding="utf-8").split(f"{LIMITATIONS}\n")
     before = re.sub(rf"{re.escape(title)}\n.*?(?=\n##|\Z)", "", before, flags=re.DOTALL).rstrip()
     parts = [before, title, *figures(data), f"{LIMITATIONS}\n{after}"]
     storage.write_atomic(folder / FILE, "\n\n".join(parts).encode())
-    kept = folder / f"evaluation-{warmth}.json"
+    kept = folder / f"evaluation-{temperature}.json"
     storage.write_json(kept, {**data, "command": redact_paths(data["command"])})
     return kept
 
@@ -162,7 +161,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
     ]
     sampled = next(row for row in rows if row["series"] == "samples")
     how = (
-        f"Measured from this file: {sampled['samples']:,} samples at {temperature_text(sampled['temperature'])} "
+        f"Measured from this file: {sampled['samples']:,} samples at temperature {sampled['temperature']:g} "
         f"(seed {sampled['seed']}) against {sampled['reference']:,} pictures, network {sampled['network']}, "
         f"{facts['engine']} engine, {facts['hardware']}, torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: "
         f"`{redact_paths(evaluation['command'])}`"

@@ -29,7 +29,7 @@ from anytime.metrics.code_stats import read_code_stats
 from anytime.model import AnytimeModel, load
 from anytime.models import registry
 from anytime.models.registry import CONFIG, WEIGHTS
-from anytime.sampling import quality_table, warmth
+from anytime.sampling import quality_table
 from anytime.training import log
 from anytime.training.run_dir import RunPaths, read_config
 from anytime.training.truncate_model import truncate_model
@@ -121,16 +121,13 @@ def _training_info(run: Path) -> model_card.TrainingInfo:
 
 
 def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], weights_hash: str) -> None:
-    """The folder of a saved model, its weights packed; a table of the same weights stays, temperatures are the run's."""
+    """The folder of a saved model, its weights packed; a table of the same weights stays."""
     storage.write_tensors(folder / WEIGHTS, tensors, {"kind": FILE_KIND})
     path = folder / quality_table.FILE
     if path.is_file() and read_json(path).get("model") != weights_hash:
         path.unlink()
     for old in folder.glob("evaluation*.json"):  # they are of what was there before
         old.unlink()
-    warmth.write_warmth(
-        folder, weights_hash, model.warmth
-    )  # rounded weights are the same prior; what they make of it is measured
     storage.write_json(folder / CONFIG, {"hash": weights_hash, **to_dict(model.config)})
 
 

@@ -1,4 +1,4 @@
-"""What each position of the codes carries: Δ(i), its entropy, the prior's bits and temperature; an alarm where it is nothing.
+"""What each position of the codes carries: Δ(i), its entropy, the prior's bits; an alarm where it is nothing.
 
 Measured where it is decided, at the end of the stages ordered, prior and tune, and of a model that is cut once more when it is;
 written into the run's order.json.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from anytime.core.config import read_json
 from anytime.data.loader import to_float, valid_mask
 from anytime.model import AnytimeModel
 from anytime.priors.prior import Prior
-from anytime.training import temperature
 from anytime.training.sample_grids import encode_dataset
 
 FILE = "code_stats.json"
@@ -155,13 +153,15 @@ def diagnose(
         return None
     model.eval()
     codes = encode_dataset(model.autoencoder, x)
+    bits: dict[str, Any] = {}
+    if stage in ("prior", FINISHED):
+        bits = {"examples": len(codes), "bits": bits_by_position(model.prior, codes)}
     if stage == "prior":
-        return asdict(temperature.fit(model.prior, codes))
-    warmth = {} if stage != FINISHED or model.warmth is None else asdict(model.warmth)
+        return bits
     some = x[:ERROR_EXAMPLES]
     errors = error_by_codes(model, some, range(model.length + 1))
     entropy = entropy_by_position(codes, model.codebook_size)
-    return warmth | {
+    return bits | {
         "error_examples": len(some),
         "error": errors,
         "gain": gains(errors),

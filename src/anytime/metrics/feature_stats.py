@@ -93,7 +93,7 @@ def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequen
 
 
 def samples(
-    label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float | str = 1.0
+    label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0
 ) -> FeatureSource:
     """Samples drawn once at full length and decoded from every prefix asked for: by law 2 these are the shorter samples.
 
@@ -106,8 +106,7 @@ def samples(
 
     facts: dict[str, Any] = {"model": model.hash, "codes": list(counts), "count": count, "seed": seed, "chunk": CHUNK}
     if temperature != 1:
-        warm = model.settings(temperature).temperature  # numbers: a model's own may be fitted anew
-        facts["temperature"] = list(warm) if isinstance(warm, tuple) else warm
+        facts["temperature"] = temperature
     return FeatureSource(label, facts, count, len(counts), chunk)
 
 

@@ -64,7 +64,7 @@ def sample_rows(
     network: FeatureNetwork,
     *,
     seed: int = 0,
-    temperature: float | str = 1.0,
+    temperature: float = 1.0,
     series: str = "samples",
     folder: Path | None = None,
     reporter: Reporter | None = None,

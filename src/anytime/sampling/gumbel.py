@@ -6,7 +6,7 @@ ties of a long cumulative sum, only a near-tie of the two best categories can fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -29,22 +29,16 @@ def check_temperature(temperature: float, name: str) -> None:
 class SamplingSettings:
     """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
 
-    temperature: float | tuple[float, ...] = 1.0
-    """One for all positions, or one for each."""
+    temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        for temperature in self.temperature if isinstance(self.temperature, tuple) else (self.temperature,):
-            check_temperature(temperature, "--temperature")
+        check_temperature(self.temperature, "--temperature")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"--top-k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
-
-    def at(self, position: int) -> SamplingSettings:
-        """Those of one position."""
-        return replace(self, temperature=self.temperature[position]) if isinstance(self.temperature, tuple) else self
 
 
 def gumbel(
@@ -71,8 +65,7 @@ class GumbelNoise:
 
 
 def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingSettings) -> Float[Tensor, "batch categories"]:
-    """Tempered float32 logits, −inf outside the top k and the top p; the settings are those of one position."""
-    assert not isinstance(settings.temperature, tuple)
+    """Tempered float32 logits, −inf outside the top k and the top p."""
     logits = logits.float() / settings.temperature
     if settings.top_k is not None and settings.top_k < logits.shape[1]:
         threshold = logits.topk(settings.top_k).values[:, -1:]

@@ -11,14 +11,12 @@ import torch
 from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
-from anytime.core import distributed, random
-from anytime.core.config import from_dict
+from anytime.core import random
 from anytime.data.loader import Loader, augment_images, augment_recordings, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import RunConfig
-from anytime.sampling.warmth import Warmth, write_warmth
 from anytime.training import discriminators, sample_grids
 from anytime.training.stages import FinetuneStage
 from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
@@ -142,8 +140,6 @@ class VQVAERunSpec:
         return discriminator, partial(discriminators.augment_images, brightness=stage.brightness, cutout=stage.cutout)
 
     def finished(self) -> AnytimeModel:
-        if self.model.warmth is None and distributed.is_main():  # the prior is from before an interruption, or another run's
-            self.diagnostics("prior")
         if self.config.extra_codes:
             self.model = truncate_model(self.model, self.config.model.autoencoder.length)
         return self.model.eval()
@@ -151,10 +147,7 @@ class VQVAERunSpec:
     def diagnostics(self, stage: str) -> dict[str, Any] | None:
         if stage == code_stats.FINISHED and not self.config.extra_codes:  # it is what the stages have told of
             return None
-        found = code_stats.diagnose(stage, self.model, self.validation)
-        if stage == "prior":
-            self.model.warmth = from_dict(Warmth, found)
-        return found
+        return code_stats.diagnose(stage, self.model, self.validation)
 
     def save_grid(self, path: Path, stage: str) -> None:
         sample_grids.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
@@ -164,8 +157,4 @@ class VQVAERunSpec:
 
     def load(self, directory: Path) -> AnytimeModel:
         self.model = load(directory, self.device)
-        if self.model.warmth is None and distributed.is_main():  # an older version's
-            self.diagnostics("prior")
-            assert self.model.warmth is not None
-            write_warmth(directory, self.model.hash, self.model.warmth)
         return self.model

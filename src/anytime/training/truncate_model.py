@@ -7,7 +7,6 @@ from dataclasses import replace
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
-from anytime.sampling.warmth import Warmth
 
 
 def with_num_codes(config: ModelConfig, length: int) -> ModelConfig:
@@ -26,7 +25,4 @@ def truncate_model(model: AnytimeModel, length: int) -> AnytimeModel:
     """The first `length` codes of a model, as a model: its tensors hold what is needed for them in front."""
     short, weights = AnytimeModel(with_num_codes(model.config, length)), model.state_dict()
     short.load_state_dict({name: weights[name][tuple(map(slice, own.shape))] for name, own in short.state_dict().items()})
-    if (known := model.warmth) is not None:
-        each = {key: getattr(known, key)[:length] for key in ("bits", "temperature", "fitted_bits")}
-        short.warmth = Warmth(examples=known.examples, **each)
     return short.to(model.device).eval()

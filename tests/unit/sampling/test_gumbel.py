@@ -166,12 +166,6 @@ def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str
         SamplingSettings(**settings)
 
 
-def test_a_temperature_for_each_position() -> None:
-    settings = SamplingSettings(temperature=(0.5, 2.0), top_k=3)
-    assert [settings.at(position) for position in range(2)] == [SamplingSettings(temperature=t, top_k=3) for t in (0.5, 2.0)]
-    assert SamplingSettings(temperature=0.7).at(5) == SamplingSettings(temperature=0.7)
-
-
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_noise_made_for_many_positions_is_that_of_each(rows: int) -> None:
     numbers = torch.arange(rows) + 5

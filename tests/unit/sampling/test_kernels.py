@@ -24,7 +24,7 @@ import torch
 from anytime.core import random
 from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling.engines import cuda_step
-from anytime.sampling.gumbel import Settings, draw, gumbel, masked
+from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel, gumbel_argmax
 
 cuda_step.PDL = False  # the interpreter has no dependent launches
 torch.manual_seed(0)
@@ -32,24 +32,24 @@ config = TransformerConfig(length=10, codebook_size=20, layers=2, width=48, hidd
 prior = Transformer(config).eval()
 for parameter in prior.parameters():
     parameter.data += 0.1 * torch.randn_like(parameter)
-weights = cuda_step.Weights.of(prior, torch.float32)
+weights = cuda_step.PriorWeights.of(prior, torch.float32)
 with torch.no_grad():
-    for cuda_step.FEW in (0, 100):  # the library's products, then our own
+    for cuda_step.SMALL_BATCH in (0, 100):  # the library's products, then our own
         for batch, given, top_k in ((3, 0, None), (5, 4, None), (4, 2, 5)):
-            rows, settings = torch.arange(batch) + 7, Settings(temperature=tuple(0.3 + 0.2 * i for i in range(10)), top_k=top_k)
-            cut = None if top_k is None else (lambda logits: masked(logits, Settings(top_k=top_k)))
-            buffers = cuda_step.Buffers.empty(weights, batch, torch.device("cpu"))
-            buffers.request.copy_(torch.tensor([*random.key(5), given, *rows]))
-            buffers.temperature.copy_(torch.tensor(settings.temperature))
+            rows, settings = torch.arange(batch) + 7, SamplingSettings(temperature=0.7, top_k=top_k)
+            logits_filter = None if top_k is None else (lambda logits: filter_logits(logits, SamplingSettings(top_k=top_k)))
+            buffers = cuda_step.StepBuffers.empty(weights, batch, torch.device("cpu"))
+            buffers.request_buffer.copy_(torch.tensor([*random.key(5), given, *rows]))
+            buffers.temperature.fill_(settings.temperature)
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []
             for position in range(10):
-                cuda_step.Step(weights)(buffers, cut)
+                cuda_step.CudaStep(weights)(buffers, logits_filter)
                 logits, state = prior.step(before, state)
-                drawn = draw(logits, settings.at(position), gumbel(5, rows, position, 20))
+                drawn = gumbel_argmax(logits, settings, gumbel(5, rows, position, 20))
                 before = drawn if position >= given else torch.full((batch,), position)
                 codes.append(before)
-            assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.FEW, batch)
+            assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.SMALL_BATCH, batch)
             torch.testing.assert_close(buffers.keys, state.keys, atol=1e-5, rtol=0)
             torch.testing.assert_close(buffers.values, state.values, atol=1e-5, rtol=0)
             assert buffers.position.tolist() == [10] * batch
@@ -63,7 +63,7 @@ import torch
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.sampling.kernels import fused_decoder
-from anytime.sampling.engines.fused_batch_norm import folded
+from anytime.sampling.engines.fused_batch_norm import fuse_batch_norm
 from anytime.recipes.presets import recipe
 
 fused_decoder.PDL = False
@@ -79,12 +79,12 @@ with torch.no_grad():
         torch.nn.init.normal_(autoencoder.quantizer.codebook)
         codes = torch.randint(len(autoencoder.quantizer.codebook), (3, autoencoder.length))
         codebook = autoencoder.quantizer.codebook
-        features = to_features(codebook[codes], config.layout, config.places).permute(0, 2, 3, 1).contiguous()
-        assert torch.equal(fused_decoder.features(codes, codebook, config.places[0]), features)
-        links = fused_decoder.linked(folded(autoencoder.decoder))
-        for fused_decoder.PROGRAMS in (10**9, 1):  # small tiles, then large ones
+        features = to_features(codebook[codes], config.layout, config.spatial_shape).permute(0, 2, 3, 1).contiguous()
+        assert torch.equal(fused_decoder.features(codes, codebook, config.spatial_shape[0]), features)
+        convs = fused_decoder.fuse_decoder(fuse_batch_norm(autoencoder.decoder))
+        for fused_decoder.MIN_PROGRAMS in (10**9, 1):  # small tiles, then large ones
             out = torch.full((3, *config.shape), float("nan"))
-            fused_decoder.run(links, features, out)
+            fused_decoder.run(convs, features, out)
             torch.testing.assert_close(out, autoencoder.decode(codes), atol=1e-4, rtol=0)
 print("all equal")
 """

@@ -20,7 +20,6 @@ from anytime.metrics.code_stats import error_by_codes, read_code_stats
 from anytime.model import AnytimeModel, load
 from anytime.recipes.modify import PriorType, with_length, with_prior
 from anytime.recipes.presets import Recipe, RunConfig, recipe, scaled, with_layout, with_truncation
-from anytime.sampling.warmth import Warmth
 from anytime.training.log import read
 from anytime.training.run import train, training_subset
 from anytime.training.run_dir import RunPaths, reusable_stages
@@ -96,25 +95,12 @@ def test_the_first_codes_of_a_model(name: str, which: Recipe, shape: tuple[int, 
     assert torch.equal(short.sample(7, seed=3).codes, model.sample(7, seed=3).codes[:, :6])
 
 
-def test_temperatures_are_cut_alike(tiny: AnytimeModel) -> None:
-    positions = tuple(map(float, range(1, 9)))
-    tiny.warmth = Warmth(examples=3, bits=positions, temperature=tuple(p / 8 for p in positions), fitted_bits=positions)
-    try:
-        assert truncate_model(tiny, 2).warmth == Warmth(
-            examples=3, bits=(1.0, 2.0), temperature=(1 / 8, 1 / 4), fitted_bits=(1.0, 2.0)
-        )
-    finally:
-        tiny.warmth = None
-    assert truncate_model(tiny, 2).warmth is None
-
-
 def test_extra_codes_do_not_change_training(truncated: Path, dataset: data.Dataset, tmp_path: Path) -> None:
     """To the bit, through all of its stages."""
     full = train(config(16, 0), dataset, tmp_path / "all", CPU, SilentReporter(), "")
     short = load(truncated, "cpu")
     assert (short.length, short.prior.length, short.sample(2).codes.shape) == (12, 12, (2, 12))
     assert short.hash == truncate_model(full, 12).hash
-    assert short.warmth == truncate_model(full, 12).warmth
     logs = [
         [(line["stage"], line["validation"]) for line in read(RunPaths(run).metrics)] for run in (truncated, tmp_path / "all")
     ]
@@ -123,8 +109,7 @@ def test_extra_codes_do_not_change_training(truncated: Path, dataset: data.Datas
 
 def test_code_stats_are_those_of_the_remaining_codes(truncated: Path, dataset: data.Dataset) -> None:
     order, model = read_code_stats(truncated), load(truncated, "cpu")
-    assert [len(order[key]) for key in ("error", "gain", "entropy", "bits", "temperature")] == [13, 12, 12, 12, 12]
-    assert model.warmth is not None and order["temperature"] == list(model.warmth.temperature)
+    assert [len(order[key]) for key in ("error", "gain", "entropy", "bits")] == [13, 12, 12, 12]
     validation = training_subset(dataset, config()).validation
     assert order["error"] == pytest.approx(error_by_codes(model, validation, range(13)), rel=1e-5)
 
@@ -149,7 +134,7 @@ def test_a_paused_run_goes_on_to_the_same_bytes(truncated: Path, dataset: data.D
         else:
             break
     assert {"ordered", "finetune"} <= set(paused_stages)
-    for name in ("model.safetensors", "temperatures.json", "config.json"):
+    for name in ("model.safetensors", "config.json"):
         found = [(run / "model" / name).read_bytes() for run in (truncated, tmp_path / "parts")]
         assert found[0] == found[1], name
 

@@ -169,11 +169,7 @@ class CudaEngine:
         self._swap_out(arena)
         n, request, buffers = len(rows.request.rows), rows.request, arena.buffers
         buffers.position.fill_(rows.steps_done)
-        temperature = request.settings.temperature
-        if isinstance(temperature, tuple):
-            buffers.temperature.copy_(torch.tensor(temperature))
-        else:
-            buffers.temperature.fill_(temperature)
+        buffers.temperature.fill_(request.settings.temperature)
         request_buffer = torch.tensor([*random.key(request.seed), rows.prefix_length], dtype=torch.int32)
         buffers.request_buffer[: 3 + n] = torch.cat([request_buffer, request.rows.to("cpu", torch.int32)])
         if rows.prefix_length:
@@ -208,6 +204,6 @@ class CudaEngine:
 
 
 def _filter_settings(settings: SamplingSettings) -> SamplingSettings | None:
-    """Settings that are part of a graph: cuts are, temperatures are read from a buffer."""
+    """Settings that are part of a graph: cuts are, the temperature is read from a buffer."""
     filtering = settings.top_k is not None or settings.top_p is not None
     return replace(settings, temperature=1.0) if filtering else None

@@ -89,7 +89,7 @@ class StepBuffers:
     request_buffer: (
         Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
     )
-    temperature: Tensor  # [length], of every position
+    temperature: Tensor  # [1], float32
 
     @staticmethod
     def empty(weights: PriorWeights, batch: int, device: torch.device) -> StepBuffers:
@@ -100,7 +100,7 @@ class StepBuffers:
         def int_zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        temperature = torch.ones(c.length, device=device)
+        temperature = torch.ones(1, device=device)
         return StepBuffers(keys, values, int_zeros(batch, c.length), int_zeros(batch), int_zeros(3 + batch), temperature)
 
 
@@ -114,7 +114,7 @@ class CudaStep:
         c = weights.config
         self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
         self.padded = power_of_two(c.width)
-        self.unit_temperature = torch.ones(c.length, device=weights.tokens.device)
+        self.unit_temperature = torch.ones(1, device=weights.tokens.device)
 
     def __call__(self, buffers: StepBuffers, logits_filter: LogitsFilter | None) -> None:
         batch, c = len(buffers.position), self.weights.config
@@ -122,7 +122,7 @@ class CudaStep:
         logits = self._forward_small(h, buffers) if batch <= SMALL_BATCH else self._forward_large(h, buffers)
         temperature = buffers.temperature
         if logits_filter is not None:  # it looks at tempered logits
-            logits = logits_filter(logits.float() / temperature.index_select(0, buffers.position)[:, None])
+            logits = logits_filter(logits.float() / temperature)
             temperature = self.unit_temperature
         self.kernels.sample_codes[batch,](
             logits, buffers.request_buffer, temperature, buffers.position, buffers.codes, c.length,

@@ -60,7 +60,7 @@ class EagerEngine:
         previous_codes = state.codes[:, position - 1] if position else None
         logits, state.prior = self._logits(previous_codes, state.prior)
         if position >= rows.prefix_length:
-            state.codes[:, position] = gumbel_argmax(logits, rows.request.settings.at(position), state.noise.at(position))
+            state.codes[:, position] = gumbel_argmax(logits, rows.request.settings, state.noise.at(position))
         rows.steps_done += 1
 
     def _initial_state(self, batch: int) -> Any:

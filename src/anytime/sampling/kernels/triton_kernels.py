@@ -178,7 +178,7 @@ def sample_codes(
     logits, request_buffer, temperature, position, codes, length, categories,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """argmax(logits / temperature of the position + Gumbel noise) of one row, and on to the next position.
+    """argmax(logits / temperature + Gumbel noise) of one row, and on to the next position.
 
     `request` holds the two key words of the seed, how many codes are given, and the row numbers.
     """
@@ -196,7 +196,7 @@ def sample_codes(
     uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
     noise = -tl.log(-tl.log(uniform))
     scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
-    noised = tl.where(inside, scores / tl.load(temperature + at) + noise, float("-inf"))
+    noised = tl.where(inside, scores / tl.load(temperature) + noise, float("-inf"))
     chosen = tl.argmax(noised, 0)
     tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request_buffer + 2))
     tl.store(position + row, at + 1)
