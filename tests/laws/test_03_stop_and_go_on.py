@@ -132,17 +132,17 @@ def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -
 
 def test_microbatches_match_one_run(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than are held at once: the same codes, and on a stop the rows that are done."""
-    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.wave", 512)
+    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.microbatch", 512)
     whole = model.sample(1100, seed=2, codes=2)
     assert torch.equal(whole.rows, torch.arange(1100))
-    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.wave", 2048)
+    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.microbatch", 2048)
     assert torch.equal(model.sample(1100, seed=2, codes=2).codes, whole.codes)
-    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.wave", 512)
+    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.microbatch", 512)
     stop = threading.Event()
     part = model.sample(1100, seed=2, codes=2, stop=stop, progress=lambda codes, seconds: stop.set())
     assert torch.equal(part.rows, torch.arange(512))
     assert torch.equal(part.codes, whole.codes[:512, :1])
     assert whole.session is None
     refined = model.refine(whole, codes=3)
-    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.wave", 2048)
+    monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.microbatch", 2048)
     assert torch.equal(refined.codes, model.sample(1100, seed=2, codes=3).codes)

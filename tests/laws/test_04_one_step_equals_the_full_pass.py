@@ -96,8 +96,8 @@ def together(states: list[State]) -> State:
         whole[:, int(state.position) - 1 :] = 50.0
         state.embedded[:, margin:, margin:] = whole.unflatten(1, (state.links.shape[-1], -1))
     above, links, left = (torch.cat([getattr(state, name) for state in states], 1) for name in ("above", "links", "left"))
-    taken = frozenset().union(*(state.taken for state in states))
-    return PixelCNNState(torch.cat([state.embedded for state in states]), above, links, left, position, taken)
+    host_positions = frozenset().union(*(state.host_positions for state in states))
+    return PixelCNNState(torch.cat([state.embedded for state in states]), above, links, left, position, host_positions)
 
 
 @torch.no_grad()

@@ -36,9 +36,9 @@ class QuantizerConfig:
         if not 0.1 <= self.commitment <= 2.0:
             raise UserError(f"commitment must be between 0.1 and 2.0, not {self.commitment}")
         if not 0 < self.ema_decay < 1:
-            raise UserError(f"decay must be between 0 and 1, not {self.ema_decay}")
+            raise UserError(f"ema_decay must be between 0 and 1, not {self.ema_decay}")
         if self.revive_dead_codes and self.codebook != "ema":
-            raise UserError('restart needs codebook = "ema", which counts how often an entry is used')
+            raise UserError('revive_dead_codes needs codebook = "ema", which counts how often an entry is used')
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class RunConfig(BaseRunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.extra_codes < 0:
-            raise UserError(f"spare must be at least 0, not {self.extra_codes}")
+            raise UserError(f"extra_codes must be at least 0, not {self.extra_codes}")
         _ = self.training_model  # refused where the last codes cannot be cut off
         stages = [stage for stage in (self.pretrain, self.ordered, self.finetune) if stage is not None]
         if not self.model.autoencoder.is_audio and any(stage.spectral_weight for stage in stages):

@@ -89,7 +89,7 @@ def test_both_terms_and_their_gradients_against_the_oracle(commitment: float) ->
 
 def test_the_running_mean_against_the_oracle() -> None:
     ours = quantizer("ema", ema_decay=0.8)
-    theirs = oracle(ours, ema_decay=0.8, eps=1e-12)
+    theirs = oracle(ours, decay=0.8, eps=1e-12)
     everything = torch.ones(5, LENGTH, dtype=torch.bool)
     for step in range(6):
         z = latents() + step / 4
@@ -104,7 +104,7 @@ def test_the_running_mean_against_the_oracle() -> None:
 
 def test_the_running_mean_of_kept_codes_against_the_oracle() -> None:
     ours = quantizer("ema", ema_decay=0.8)
-    theirs = oracle(ours, ema_decay=0.8, eps=1e-12)
+    theirs = oracle(ours, decay=0.8, eps=1e-12)
     z, mask = latents(), keep_mask(torch.tensor([1, 2, 3, 6, 4]), LENGTH)
     theirs(z, mask=mask)
     ours.update(z, ours.nearest(z), mask, seed=0, step=0)
@@ -200,7 +200,7 @@ def test_sums_are_taken_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     z, everything = latents(), torch.ones(5, LENGTH, dtype=torch.bool)
     alone, shared = quantizer("ema", ema_decay=0.8), quantizer("ema", ema_decay=0.8)
     alone.update(torch.cat([z, z]), alone.nearest(torch.cat([z, z])), torch.cat([everything, everything]), seed=0, step=0)
-    monkeypatch.setattr(distributed, "total", lambda value: 2 * value)
+    monkeypatch.setattr(distributed, "all_reduce_sum", lambda value: 2 * value)
     shared.update(z, shared.nearest(z), everything, seed=0, step=0)
     torch.testing.assert_close(shared.codebook, alone.codebook)
 

@@ -19,18 +19,18 @@ from anytime.model import AnytimeModel, load
 from anytime.models import registry
 from anytime.models.registry import locate
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def bundled_dir(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shelf with one model on it, and an empty folder to stand in."""
-    monkeypatch.setattr(registry, "FOLDER", tmp_path / "shelf")
-    copy.deepcopy(tiny).save(tmp_path / "shelf" / "little-one")
-    (tmp_path / "shelf" / "notes").mkdir()
+    """A bundled directory with one model, and an empty working directory."""
+    monkeypatch.setattr(registry, "BUNDLED_DIR", tmp_path / "bundled")
+    copy.deepcopy(tiny).save(tmp_path / "bundled" / "little-one")
+    (tmp_path / "bundled" / "notes").mkdir()
     (tmp_path / "desk").mkdir()
     monkeypatch.chdir(tmp_path / "desk")
-    return tmp_path / "shelf"
+    return tmp_path / "bundled"
 
 
 def test_a_model_is_found_by_its_name(bundled_dir: Path, tiny: AnytimeModel) -> None:
@@ -46,7 +46,7 @@ def test_a_folder_that_holds_a_model_comes_first(bundled_dir: Path, tiny: Anytim
     assert locate("little-one") == Path("little-one")
 
 
-@pytest.mark.parametrize("name", ["little-on", "nothing", "notes", "../shelf/none", ""])
+@pytest.mark.parametrize("name", ["little-on", "nothing", "notes", "../bundled/none", ""])
 def test_a_wrong_name_shows_the_list(name: str, bundled_dir: Path) -> None:
     with pytest.raises(UserError) as error:
         load(name)

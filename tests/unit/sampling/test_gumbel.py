@@ -154,7 +154,6 @@ def test_only_a_near_tie_can_flip() -> None:
         ({"temperature": -1.0}, "--temperature"),
         ({"temperature": 101.0}, "--temperature"),
         ({"temperature": math.nan}, "--temperature"),
-        ({"temperature": (1.0, 0.0)}, "--temperature"),
         ({"top_k": 0}, "--top-k"),
         ({"top_p": 0.0}, "--top-p"),
         ({"top_p": 1.01}, "--top-p"),
