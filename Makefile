@@ -43,9 +43,7 @@ bench: $(VENV)/.dev
 	$(BIN)/anytime bench sampling
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m anytime.experiments.figures results
-	$(BIN)/python -m anytime.experiments.results_page results docs/results.md
-	$(BIN)/python -m anytime.experiments.choices_page results docs/choices.md
+	$(BIN)/python scripts/build_docs.py
 
 # torch first and alone: left to a range, pip may bring several gigabytes of CUDA to a machine without a GPU.
 $(VENV)/.torch:

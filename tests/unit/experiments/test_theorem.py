@@ -12,7 +12,7 @@ import torch
 
 import anytime
 from anytime.core import results
-from anytime.experiments import results_page, theorem
+from anytime.experiments import theorem
 
 P = (0.4, 0.3, 0.2, 0.1)
 DISTRIBUTIONS = ("none", "independent", "shared", "parity")
@@ -111,9 +111,6 @@ def test_a_smaller_world_says_the_same(small: results.Results, tmp_path: Path) -
     assert path == tmp_path / "theorem" / "discrete.json"
     assert results.read(path) == small
     assert theorem.draw(path).stat().st_size > 1000
-    text = results_page.page(tmp_path, tmp_path / "page.md")
-    assert "| ordered, noise shared | 0.0" in text
-    assert r"I(z_i; x \| z_<i) never rises at i ≥ 3" in text
 
 
 def changed(rows: list[results.Row], noise: str, objective: str, code: int, **values: float) -> list[bool | None]:
