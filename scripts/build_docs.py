@@ -12,10 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the package `pages` beside this file
 
-from pages import choices, reference, results, tables
-
 from anytime.core.storage import write_atomic
 from anytime.experiments.reproduce import draw
+from pages import choices, reference, results, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -112,13 +112,13 @@ def audio(root: Path) -> str:
     return table(["fraction of the codes", "1/16", "1/4", "1/2", "1"], lines)
 
 
-CLASSIFIED = "recognised"
+CLASSIFIED = "classified"
 """The key of the share of clips that the audio classifier takes for some digit."""
 
 
 def audio_classifier(root: Path) -> str:
     """What the audio classifier takes for a digit."""
-    rows = _rows(root / "tests/records/hearing.json")
+    rows = _rows(root / "tests/records/audio-classifier.json")
     lines = []
     for row in rows:
         share = f"{100 * row[CLASSIFIED]:.1f} %"

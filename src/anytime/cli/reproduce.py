@@ -189,9 +189,7 @@ def _print_summary(output: ExperimentOutput, seconds: float) -> dict[str, Any]:
     results = output.results
     for verdict in results.verdicts:
         print(f"{HOLDS[verdict.holds]:<13}  {verdict.claim}: {verdict.evidence}")
-    figure_text = (
-        output.figure or "no figure without matplotlib (the extra `plots`); `make docs` draws it later"
-    )
+    figure_text = output.figure or "no figure without matplotlib (the extra `plots`); `make docs` draws it later"
     print(f"{seconds:.0f} s: {output.path}  {figure_text}")
     return {
         "experiment": results.experiment,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import build_docs
 import pytest
-from pages import reference, tables
-from pages.markdown import table
 
+import build_docs
 from anytime.cli import VERBS
 from anytime.core.errors import UserError
+from pages import reference, tables
+from pages.markdown import table
 
 ROOT = build_docs.ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,7 +23,9 @@ def test_all_pages_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("page", [path for path in PAGES if path.name not in GENERATED], ids=lambda path: path.name)
 def test_every_table_of_figures_is_generated(page: Path) -> None:
-    assert tables.unmarked_figures(page.read_text(encoding="utf-8")) == [], "put the numbers in JSON and the table in scripts/pages"
+    assert tables.unmarked_figures(page.read_text(encoding="utf-8")) == [], (
+        "put the numbers in JSON and the table in scripts/pages"
+    )
 
 
 def test_a_marked_table_is_replaced_and_the_rest_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +46,9 @@ def test_every_table_is_used() -> None:
     assert names == tables.TABLES.keys()
 
 
-@pytest.mark.parametrize(("cell", "is_figure"), [("28.9", True), ("51.3 %", True), ("−0.2", True), ("–", False), ("Fig. 2", False)])
+@pytest.mark.parametrize(
+    ("cell", "is_figure"), [("28.9", True), ("51.3 %", True), ("−0.2", True), ("–", False), ("Fig. 2", False)]
+)
 def test_figures_outside_markers_are_found(cell: str, is_figure: bool) -> None:
     line = f"| FID | {cell} |"
     assert tables.unmarked_figures(f"| a | b |\n|---|---|\n{line}\n") == ([line] if is_figure else [])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import choices
-from pages.choices import FRACTIONS
 
 from anytime.core.results import Results, Row
 from anytime.experiments.registry import EXPERIMENTS
+from pages import choices
+from pages.choices import FRACTIONS
 
 UNIFORM = (121.9, 94.7, 88.6, 87.7, 88.2)
 
@@ -91,8 +91,7 @@ def test_ordered_or_not_by_size(ordered: tuple[float, float], answer: str) -> No
 def test_one_model_or_many() -> None:
     behind = by_fraction(anytime=UNIFORM, tailored=(110.0, 100.0, 95.0, 94.0, 93.0))
     assert (
-        choices.tailored_choice(results("tailored", behind)).answer
-        == "a tailored model for 14 codes, if that is all you need"
+        choices.tailored_choice(results("tailored", behind)).answer == "a tailored model for 14 codes, if that is all you need"
     )
     ahead = by_fraction(anytime=UNIFORM, tailored=(130.0, 100.0, 95.0, 94.0, 93.0))
     assert choices.tailored_choice(results("tailored", ahead)).answer == "one anytime model"

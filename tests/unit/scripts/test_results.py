@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import results
 
 from anytime.core.results import Results, Verdict
 from anytime.experiments.registry import EXPERIMENTS
+from pages import results
 
 ENVIRONMENT = {
     "hardware": "a GPU",
