@@ -202,9 +202,8 @@ def load(name: str, *, data: Path | None = None, size: int | None = None, cache:
     if size is not None and dataset.is_audio:
         raise UserError(f"--size {size} does not apply to {data}, which holds sounds: leave it out")
     if entry.shape is not None and dataset.shape != entry.shape:
-        raise UserError(
-            f"the pictures in {data} are {_format_shape(dataset.shape)}, not {_format_shape(entry.shape)} as {name}'s: correct --data"
-        )
+        shapes = f"{_format_shape(dataset.shape)}, not {_format_shape(entry.shape)}"
+        raise UserError(f"the pictures in {data} are {shapes} as {name}'s: correct --data")
     return dataset
 
 

@@ -128,7 +128,7 @@ def test_the_cached_array_is_reused_and_a_damaged_one_not(
     [array] = (cache / "decoded").glob("*.int16")
     array.write_bytes(array.read_bytes()[:-2])
     assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
-    monkeypatch.setattr("anytime.data.audio_files.measure", None)  # reading a single file would now fail
+    monkeypatch.setattr("anytime.data.audio_files.measure_loudness", None)  # reading a single file would now fail
     assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
 
 
