@@ -1,7 +1,7 @@
-"""Sets of pictures: a catalogue, verified downloads, readers of the published formats, batches and picture files."""
+"""Datasets: a registry, verified downloads, readers of the published formats, batches, image and audio files."""
 
-from anytime.data.dataset import Dataset, synthetic_images
-from anytime.data.download import get
-from anytime.data.registry import DATASETS, DatasetInfo, load
+from anytime.data.dataset import Dataset
+from anytime.data.registry import DATASETS, DatasetInfo, get, load, load_labels
+from anytime.data.synthetic import synthetic_audio, synthetic_images
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "get", "load", "synthetic_images"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "get", "load", "load_labels", "synthetic_audio", "synthetic_images"]

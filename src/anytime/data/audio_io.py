@@ -1,8 +1,14 @@
-"""One sound file to one channel of 16-bit numbers at 16 kHz, in blocks: a file of hours is never held whole."""
+"""Audio files: read as mono int16 at 16 kHz, one file or many, and written as WAV.
+
+Files are read and resampled block by block, so a file of hours is never held in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import tempfile
+import wave
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,25 +16,38 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int16
+import torch
+from jaxtyping import Float, Int16, Int64
+from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.data.image_io import Stream
+from anytime.core.progress import track
+from anytime.core.storage import atomic_path, write_atomic
+from anytime.data.files import DataFile, Stream, decoded_path
+from anytime.data.recordings import Recordings, segment_recordings
 
+SUFFIXES = {".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"}
 SAMPLE_RATE = 16_000
 TARGET_RMS, MAX_PEAK = 0.1, 0.99
-"""What a recording is scaled to: its root mean square, unless its peak would pass `PEAK`."""
+"""The RMS that a recording is scaled to, unless its peak would exceed `MAX_PEAK`."""
 LOUDNESS = f"each scaled to an RMS of {TARGET_RMS} (-20 dBFS) or a peak of {MAX_PEAK}, whichever comes first"
-PREPROCESSING = f"mean of the channels, soxr to {SAMPLE_RATE} Hz, {LOUDNESS}"  # kept arrays made by another rule are not used
-INT16_MAX = 32_767  # int16 of 1.0; -32,768 is left free, see recordings.ABSENT
+PREPROCESSING = f"mean of the channels, soxr to {SAMPLE_RATE} Hz, {LOUDNESS}"  # arrays cached by another rule are not used
+INT16_MAX = 32_767  # int16 of 1.0; -32,768 marks padding, see recordings.PADDING
+_MAGIC_NUMBERS = (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b".snd", b"caff", b"riff")
+_CONTAINERS = ((b"RIFF", b"WAVE"), (b"RF64", b"WAVE"), (b"FORM", b"AIFF"), (b"FORM", b"AIFC"))
 _BLOCK = 1 << 18  # frames
-_CLIP_LEVEL, _CLIP_FRACTION = 0.999, 1e-3  # so many of the samples at full scale are no accident
+_CLIP_LEVEL, _CLIP_FRACTION = 0.999, 1e-3  # a file is clipped if this fraction of its samples is at full scale
 _SILENCE_PEAK = 1e-6  # below this peak there is nothing to scale
+
+
+def is_audio(head: bytes) -> bool:
+    """Return whether a file that begins with these 12 bytes is audio."""
+    return (head[:4], head[8:12]) in _CONTAINERS or head.startswith(_MAGIC_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Loudness:
-    """How loud a file is, over all its channels' mean."""
+    """The loudness of a file, measured on the mean of its channels."""
 
     rms: float
     peak: float
@@ -36,12 +55,12 @@ class Loudness:
 
     @property
     def gain(self) -> float:
-        """What brings the recording to the common loudness without clipping it."""
+        """The factor that brings the recording to the common loudness without clipping it."""
         return 1.0 if self.peak < _SILENCE_PEAK else min(TARGET_RMS / self.rms, MAX_PEAK / self.peak)
 
 
 def measure_loudness(stream: Stream, filename: str) -> Loudness:
-    """The loudness of a file; one that is no sound, has no samples or holds NaN is refused."""
+    """Measure the loudness of a file; refuse one that is not audio, has no samples or holds NaN."""
     frames, squares, peak, clipped_frames = 0, 0.0, 0.0, 0
     for block in _frames(stream, filename):
         if not np.isfinite(block).all():
@@ -57,35 +76,35 @@ def measure_loudness(stream: Stream, filename: str) -> Loudness:
 
 
 def blocks(stream: Stream, filename: str, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
-    """The file's samples at 16 kHz, its channels averaged, times `gain`."""
+    """Yield the samples at 16 kHz, averaged over channels and multiplied by `gain`."""
     for block in _resampled(stream, filename):
         yield (block * (gain * INT16_MAX)).round().clip(-INT16_MAX, INT16_MAX).astype(np.int16)
 
 
 def file_loudness(path: Path) -> Loudness:
-    """The loudness of a sound file; what cannot be read is said."""
-    with _file(path) as stream:
+    """Measure the loudness of the file at `path`."""
+    with _open_path(path) as stream:
         return measure_loudness(stream, str(path))
 
 
 def read_blocks(path: Path, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
-    """A sound file's samples at 16 kHz times `gain`, a block at a time."""
-    with _file(path) as stream:
+    """Yield the samples of the file at `path`, at 16 kHz and multiplied by `gain`."""
+    with _open_path(path) as stream:
         yield from blocks(stream, str(path), gain)
 
 
 @contextmanager
-def _file(path: Path) -> Iterator[Stream]:
+def _open_path(path: Path) -> Iterator[Stream]:
     try:
         with path.open("rb") as stream:
             yield stream
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of a sound") from error
+        raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of an audio file") from error
 
 
 def _resampled(stream: Stream, filename: str) -> Iterator[Float[np.ndarray, " time"]]:
     stream.seek(0)
-    with _opened(stream, filename) as file:
+    with _sound_file(stream, filename) as file:
         rate = file.samplerate
     stream.seek(0)
     mono = (block.mean(1) for block in _frames(stream, filename))
@@ -100,13 +119,13 @@ def _resampled(stream: Stream, filename: str) -> Iterator[Float[np.ndarray, " ti
 
 def _frames(stream: Stream, filename: str) -> Iterator[Float[np.ndarray, "time channel"]]:
     try:
-        with _opened(stream, filename) as file:
+        with _sound_file(stream, filename) as file:
             yield from file.blocks(_BLOCK, dtype="float32", always_2d=True)
     except RuntimeError as error:  # libsndfile's own, at damage inside the file
         raise _unreadable(filename, error) from error
 
 
-def _opened(stream: Stream, filename: str) -> Any:
+def _sound_file(stream: Stream, filename: str) -> Any:
     soundfile = _module("soundfile")
     try:
         return soundfile.SoundFile(stream)
@@ -116,14 +135,112 @@ def _opened(stream: Stream, filename: str) -> Any:
 
 def _unreadable(filename: str, error: Exception) -> UserError:
     reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
-    return UserError(f"{filename} is not a readable sound ({reason}): remove or replace it")
+    return UserError(f"{filename} is not a readable audio file ({reason}): remove or replace it")
 
 
 def _module(name: str) -> ModuleType:
-    """soundfile or soxr, which only sounds need."""
+    """Import soundfile or soxr, which only audio needs."""
     import importlib
 
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise UserError(f"reading this sound needs {name}: pip install 'anytime[audio]'") from error
+        raise UserError(f"reading this audio file needs {name}: pip install 'anytime[audio]'") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAudio:
+    """The recordings read from many files."""
+
+    recordings: Recordings
+    clipped: int
+    """number of files with clipped samples; they are kept"""
+
+
+def read_recordings(files: Sequence[DataFile], cache: Path) -> LoadedAudio:
+    """Read all files as recordings at 16 kHz, from the cached array if there is one."""
+    path = decoded_path(cache, PREPROCESSING, files, ".int16")
+    cached = _load_cached(path, len(files))
+    if cached is None:
+        with _writable(path) as target:
+            _decode_all(files, target)
+            cached = _load_cached(target, len(files))
+    assert cached is not None
+    samples, file_stats = cached
+    recordings = segment_recordings(torch.from_numpy(samples), file_stats[:, 0].tolist(), [file.name for file in files])
+    return LoadedAudio(recordings, int(file_stats[:, 1].sum()))
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[Path]:
+    """Yield `path`, or a temporary path if the cache is read-only; a mapped file survives its removal."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / path.name
+        return
+    yield path
+
+
+def _decode_all(files: Sequence[DataFile], path: Path) -> None:
+    """Write all samples to `path`, and the length and clipping of each file to a .npy file beside it."""
+    file_stats = np.zeros((len(files), 2), np.int64)
+    try:
+        with atomic_path(path) as partial, partial.open("wb") as out:
+            for row, file in enumerate(track(files, len(files), "reading audio files")):
+                with file.open() as stream:
+                    loudness = measure_loudness(stream, file.path)
+                    file_stats[row, 1] = loudness.clipped
+                    for block in blocks(stream, file.path, loudness.gain):
+                        out.write(block.tobytes())
+                        file_stats[row, 0] += len(block)
+                if not file_stats[row, 0]:
+                    raise UserError(f"{file.path} is shorter than one sample at 16 kHz: remove it")
+        with atomic_path(path.with_suffix(".npy")) as partial, partial.open("wb") as out:
+            np.save(out, file_stats)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}): make room or set ANYTIME_CACHE") from error
+
+
+def _load_cached(path: Path, count: int) -> tuple[np.memmap, Int64[np.ndarray, "n 2"]] | None:
+    """Map the cached array copy-on-write, because torch requires writable memory."""
+    try:
+        file_stats = np.load(path.with_suffix(".npy"), allow_pickle=False)
+        samples = np.memmap(path, np.int16, "c")
+    except (OSError, ValueError, EOFError):
+        return None
+    is_valid = file_stats.dtype == np.int64 and file_stats.shape == (count, 2) and file_stats[:, 0].sum() == len(samples)
+    return (samples, file_stats) if is_valid else None
+
+
+def wav_bytes(x: Float[Tensor, "channel time"]) -> bytes:
+    """Return a WAV file, 16 bits at 16 kHz; values outside [-1, 1] are clamped."""
+    samples = _wav_samples(x)
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:  # the standard library's: soundfile may be missing
+        file.setparams((len(samples), 2, SAMPLE_RATE, samples.shape[1], "NONE", "not compressed"))
+        file.writeframes(np.ascontiguousarray(samples.T).tobytes())
+    return buffer.getvalue()
+
+
+def write_wav(path: Path, x: Float[Tensor, "channel time"]) -> None:
+    """Write a WAV file."""
+    write_atomic(path, wav_bytes(x))
+
+
+def write_wav_stream(path: Path, parts: Iterable[Float[Tensor, "1 time"]]) -> None:
+    """Write a mono WAV file part by part, without holding all of it in memory."""
+    try:
+        with atomic_path(path) as partial, wave.open(str(partial), "wb") as file:
+            file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", "not compressed"))
+            for part in parts:
+                file.writeframes(_wav_samples(part).tobytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}): make room or choose another `out`") from None
+
+
+def _wav_samples(x: Float[Tensor, "channel time"]) -> Int16[np.ndarray, "channel time"]:
+    return (x.detach().cpu().float().clamp(-1, 1) * INT16_MAX).round().numpy().astype("<i2")

@@ -1,4 +1,4 @@
-"""CIFAR-10 as its author publishes it (pickled batches, in a folder or a tar file), or as one `cifar10.npz`."""
+"""CIFAR-10 as published (pickled batches, in a folder or a tar file), or as one `cifar10.npz`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 def read_cifar10(options: ReadOptions) -> Dataset:
-    """The first of the three forms that is there."""
+    """Read CIFAR-10 from the first of the three forms that is present."""
     forms: dict[str, Callable[[Path], tuple[Tensor, Tensor]]] = {FOLDER: _folder, ARCHIVE: _archive, ARRAYS: _arrays}
     if options.root.name == FOLDER:
         return with_random_validation(options.name, *_folder(options.root), _source(FOLDER))
     for form, read in forms.items():
         if (options.root / form).exists():
             return with_random_validation(options.name, *read(options.root / form), _source(form))
-    raise UserError(f"{options.root} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point --data at a folder that holds one")
+    raise UserError(f"{options.root} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point `data` at a folder that holds one")
 
 
 def _source(form: str) -> str:
@@ -49,7 +49,7 @@ def _archive(path: Path) -> tuple[Tensor, Tensor]:
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
-            for member in archive:  # in order: seeking back in a compressed file would unpack it again
+            for member in archive:  # in order: seeking back in a compressed file decompresses it again
                 if (stream := archive.extractfile(member)) is not None:
                     contents[Path(member.name).name] = stream.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
@@ -79,7 +79,7 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def read_batch(content: bytes, path: Path) -> UInt8[np.ndarray, "n 3072"]:
-    """The pixels of one pickled batch."""
+    """Return the pixels of one pickled batch."""
     try:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except UserError as error:
@@ -93,13 +93,13 @@ def read_batch(content: bytes, path: Path) -> UInt8[np.ndarray, "n 3072"]:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """`_codecs.encode` as pickles of bytes use it, and no other codec."""
+    """Replace `_codecs.encode`, which pickled bytes call, and refuse every codec but latin1."""
     if encoding != "latin1":
         raise UserError(f"asks for the codec {encoding!r}, which no CIFAR-10 batch does: do not trust it, download it again")
     return text.encode("latin1")
 
 
-# Asked of numpy, for where it keeps them differs between its versions: what makes an array up to protocol 4, and in 5.
+# The functions that rebuild an array, up to pickle protocol 4 and in 5; taken from numpy, as their place depends on its version.
 _RECONSTRUCT, _FROM_BUFFER = np.zeros(1).__reduce_ex__(4)[0], np.zeros(1).__reduce_ex__(5)[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
@@ -113,7 +113,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Numpy arrays in plain containers: a pickle may name any function to be called, and these name no other."""
+    """An unpickler that allows numpy arrays in plain containers and no other function calls."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:

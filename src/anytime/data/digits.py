@@ -1,4 +1,4 @@
-"""The digits that come with the package: a real, balanced part of MNIST that needs no download."""
+"""The embedded digits: a balanced part of MNIST that needs no download."""
 
 from __future__ import annotations
 
@@ -13,31 +13,24 @@ from jaxtyping import UInt8
 
 from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset, ReadOptions, with_random_validation
-from anytime.data.mnist import parse_idx, to_idx
+from anytime.data.mnist import parse_idx
 
 FOLDER = Path(__file__).parent / "embedded"
 FILE = "digits.xz"
 SHA256 = "4b516571dbe40900402a492ae5d2ca929e114cd0183624421b18d440411adccf"
 
-# Literal context bits fitted to 28 x 28 strokes (0.2 % smaller than the preset); CRC32 since the file has its own SHA-256.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]
-
-
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Pictures with their labels: four idx files, one after the other, in one xz file."""
+    """Images with their labels, stored as four consecutive idx files in one xz file."""
 
     train: UInt8[np.ndarray, "train 28 28"]
     train_labels: UInt8[np.ndarray, " train"]
     test: UInt8[np.ndarray, "test 28 28"]
     test_labels: UInt8[np.ndarray, " test"]
 
-    def pack(self) -> bytes:
-        content = b"".join(map(to_idx, (self.train, self.train_labels, self.test, self.test_labels)))
-        return lzma.compress(content, check=lzma.CHECK_CRC32, filters=_FILTERS)
-
     @staticmethod
     def unpack(packed: bytes) -> Digits:
+        """Read the embedded format."""
         rest, arrays = lzma.decompress(packed), []
         for dimensions in (3, 1, 3, 1):
             array, rest = parse_idx(rest, dimensions)
@@ -46,7 +39,7 @@ class Digits:
 
 
 def load_embedded(folder: Path = FOLDER) -> Digits:
-    """The embedded file, once its checksum is found right."""
+    """Load the embedded file and verify its checksum."""
     path = folder / FILE
     try:
         packed = path.read_bytes()
@@ -59,7 +52,13 @@ def load_embedded(folder: Path = FOLDER) -> Digits:
 
 
 def read_digits(options: ReadOptions) -> Dataset:
-    """The embedded digits without their labels."""
+    """Read the images of the embedded digits."""
     digits = load_embedded(options.root)
     train, test = (torch.from_numpy(part.copy()).unsqueeze(1) for part in (digits.train, digits.test))
-    return with_random_validation(options.name, train, test, "10,000 MNIST digits that come with the package, as many of each")
+    return with_random_validation(options.name, train, test, "10,000 MNIST digits included in the package, 1,000 of each")
+
+
+def read_digits_labels(root: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
+    """Read the labels of the embedded digits, training and test."""
+    digits = load_embedded(root)
+    return digits.train_labels, digits.test_labels

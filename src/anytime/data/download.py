@@ -1,47 +1,54 @@
-"""Verified downloads into the cache."""
+"""Verified downloads and the cache directory: no file is used before its checksum has been verified."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.core.errors import UserError
 from anytime.core.progress import DownloadBar
-from anytime.data import digits
-from anytime.data.cache import cache_dir, digest, mark_verified, quarantine, verify
-from anytime.data.registry import RemoteFile, find, no_download_reason
+from anytime.core.storage import atomic_path
 
-__all__ = ["cache_dir", "download", "get"]
+VERIFIED = "verified.json"
 
 
-def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
-    """Download what the cache lacks of a set and return its folder; what is there is checked and left alone."""
-    entry = find(name)
-    if entry.embedded:
-        return digits.FOLDER
-    if not entry.files:
-        raise UserError(f"{name} {no_download_reason(entry)}: pass the folder with --data DIR")
-    folder = (cache or cache_dir()) / name
-    for file in entry.files:
-        if (folder / file.name).is_file():
-            verify(folder / file.name, file.hash, name)
-        else:
-            download(file, folder, name, progress)
-    return folder
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A published file and its checksum."""
+
+    name: str
+    url: str
+    hash: str  # md5:... or sha256:..., as its publishers give it
+    bytes: int
+
+
+def cache_dir() -> Path:
+    """Return `$ANYTIME_CACHE`, or the platform's cache directory."""
+    if chosen := os.environ.get("ANYTIME_CACHE"):
+        return Path(chosen).expanduser()
+    try:
+        import pooch
+    except ImportError:  # a bare machine: where pooch would put it on Linux
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "anytime"
+    return Path(pooch.os_cache("anytime")).expanduser()
 
 
 def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, advice: str | None = None) -> Path:
-    """Fetch one file of `name` under a temporary name; it gets its own only after its checksum was found right.
+    """Download one file of the dataset `name` to a temporary path, and rename it once its checksum is verified.
 
-    `advice` ends the sentence of a download that failed: by default how to get a data set another way.
+    `advice` ends the error message of a failed download; by default it says how to get a dataset another way.
     """
     target, partial = folder / file.name, folder / f".{file.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _fetch(file, partial, progress, advice or f"try again, or pass a copy of {name} with --data DIR")
+        _fetch(file, partial, progress, advice or f"try again, or pass a copy of {name} with `data`")
         got = digest(partial, file.hash.partition(":")[0])
         if got != file.hash:
-            raise quarantine(partial, target, file.hash, got, name, advice)
+            raise _quarantine(partial, target, file.hash, got, name, advice)
         partial.replace(target)
     except OSError as error:
         reason = error.strerror or error
@@ -61,7 +68,7 @@ def _fetch(file: RemoteFile, partial: Path, progress: bool, advice: str) -> None
         raise UserError(f"{file.url} cannot be downloaded (pooch is not installed): {advice}") from None
 
     bar = DownloadBar(file.name, file.bytes) if progress else None
-    # Unencoded: otherwise requests unpacks a .gz that a server labels as such, and the checksum no longer fits.
+    # Identity: otherwise requests decompresses a .gz that a server labels as gzip, and the checksum no longer matches.
     fetch = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=1 << 16, headers={"Accept-Encoding": "identity"})
     try:
         fetch(file.url, str(partial), None)
@@ -73,7 +80,7 @@ def _fetch(file: RemoteFile, partial: Path, progress: bool, advice: str) -> None
 
 
 def _reason(error: Exception) -> str:
-    """A few words of what requests nests three exceptions deep."""
+    """Say in a few words what requests nests three exceptions deep."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -81,3 +88,55 @@ def _reason(error: Exception) -> str:
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
         return "the connection broke off"
     return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """Return the checksum of a file as `algorithm:hex`."""
+    with path.open("rb") as stream:
+        return f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
+
+
+def verify(path: Path, expected: str, name: str, advice: str | None = None) -> None:
+    """Refuse a cached file of `name` whose checksum is wrong, and move it aside; `advice` says how to replace it.
+
+    A verified file is remembered by its size and time, because hashing 1.4 GB at every start takes seconds.
+    """
+    if _read_verified(path.parent).get(path.name) == _stamp(path, expected):
+        return
+    got = digest(path, expected.partition(":")[0])
+    if got != expected:
+        raise _quarantine(path, path, expected, got, name, advice)
+    mark_verified(path, expected)
+
+
+def mark_verified(path: Path, expected: str) -> None:
+    """Record that the checksum of `path` is `expected`, so that the next start need not hash it."""
+    stamps = _read_verified(path.parent) | {path.name: _stamp(path, expected)}
+    with suppress(OSError), atomic_path(path.parent / VERIFIED) as partial:
+        partial.write_text(json.dumps(stamps, indent=1))
+
+
+def _quarantine(found: Path, target: Path, expected: str, got: str, name: str, advice: str | None) -> UserError:
+    """Move a file with a wrong checksum to `TARGET.rejected` and return the error that says so."""
+    aside = target.with_name(target.name + ".rejected")
+    try:
+        found.replace(aside)
+    except OSError:  # the cache is read-only: the file stays, and is still not used
+        aside = found
+    return UserError(
+        f"{target.name} of {name} is damaged or altered (expected {expected}, got {got}): it was kept as {aside} and not used; "
+        + (advice or f"run `anytime data get {name}` again or pass a copy with `data`")
+    )
+
+
+def _stamp(path: Path, expected: str) -> list[str | int]:
+    status = path.stat()
+    return [expected, status.st_size, status.st_mtime_ns]
+
+
+def _read_verified(folder: Path) -> dict[str, list[str | int]]:
+    try:
+        stamps = json.loads((folder / VERIFIED).read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}

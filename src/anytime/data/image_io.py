@@ -1,38 +1,62 @@
-"""One picture file to one square of bytes."""
+"""Image files: one file to a square of bytes, and many files to one array that is cached."""
 
 from __future__ import annotations
 
-from io import BufferedReader, BytesIO
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
+from torch import Tensor
 
 from anytime.core.errors import UserError
+from anytime.core.progress import track
+from anytime.core.storage import atomic_path
+from anytime.data.files import DataFile, Stream, decoded_path
 
-PREPROCESSING = "centre square, Lanczos"  # what `decode` does; kept arrays made by another rule are not used
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+PREPROCESSING = "centre square, Lanczos"  # what `decode` does; arrays cached by another rule are not used
+_MAGIC_NUMBERS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
+_BLOCK = 128  # images that a thread takes at a time
+_Image = Any  # PIL.Image.Image: Pillow is imported only where an image is read
 
-Stream = BufferedReader | BytesIO
-_GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
-_Image = Any  # PIL.Image.Image: Pillow is imported only where a picture is read
+
+def is_image(head: bytes) -> bool:
+    """Return whether a file that begins with these 12 bytes is an image."""
+    return head.startswith(_MAGIC_NUMBERS) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+
+
+def read_image(path: Path, channels: int, size: int) -> UInt8[Tensor, "channel size size"]:
+    """Read the centre square of an image file at `size`, enlarged if the image is smaller."""
+    try:
+        with path.open("rb") as stream:
+            return torch.from_numpy(decode(stream, str(path), size, channels)[0])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of an image") from error
 
 
 def header(stream: Stream, filename: str) -> tuple[bool, int]:
-    """Whether a picture is stored as grey, and its shorter side; decodes nothing."""
+    """Return whether an image is stored as grey, and its shorter side, without decoding it."""
     from PIL import Image
 
     try:
         with Image.open(stream) as image:
-            return image.mode in _GREY, min(image.size)
+            return image.mode in _GREY_MODES, min(image.size)
     except Exception as error:  # see decode
         raise _unreadable(filename, error) from error
 
 
 def decode(stream: Stream, filename: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
-    """The picture's centre square at `size`, and how long its shorter side was.
+    """Return the centre square of an image at `size`, and the length of its original shorter side.
 
-    Resized with Lanczos, which Pillow widens when shrinking, so that nothing aliases; a picture of exactly the size keeps
-    its pixels. Of a moving picture the first frame is taken.
+    Pillow widens the Lanczos filter when shrinking, so nothing aliases. An image of exactly `size` keeps its pixels.
+    An animation yields its first frame.
     """
     from PIL import Image, ImageOps
 
@@ -47,12 +71,12 @@ def decode(stream: Stream, filename: str, size: int, channels: int) -> tuple[UIn
 
 
 def _unreadable(filename: str, error: Exception) -> UserError:
-    reason = "no known picture format" if "cannot identify" in str(error) else str(error) or type(error).__name__
-    return UserError(f"{filename} is not a readable picture ({reason}): remove or replace it")
+    reason = "unknown image format" if "cannot identify" in str(error) else str(error) or type(error).__name__
+    return UserError(f"{filename} is not a readable image ({reason}): remove or replace it")
 
 
 def _flatten(image: _Image, mode: str) -> _Image:
-    """The picture in `mode`, over white where it is transparent."""
+    """Convert to `mode`, with transparent pixels over white."""
     from PIL import Image
 
     if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips at 255 instead of scaling
@@ -71,3 +95,68 @@ def _square(image: _Image, size: int) -> _Image:
     left, top = (width - side) // 2, (height - side) // 2
     square = image.crop((left, top, left + side, top + side))
     return square if side == size else square.resize((size, size), Image.Resampling.LANCZOS)
+
+
+def read_images(
+    files: Sequence[DataFile], size: int, cache: Path, channels: int | None = None
+) -> UInt8[Tensor, "n channel size size"]:
+    """Read all images at `size`, from the cached array if there is one.
+
+    Without `channels` the result is grey if every file is stored as grey: comparing pixels would decode all files twice.
+    """
+    path = decoded_path(cache, f"{PREPROCESSING}\n{size} {channels}", files, ".npy")
+    pixels = _load_cached(path, len(files), size)
+    if pixels is None:
+        pixels = _decode_all(files, size, _count_channels(files, size) if channels is None else channels)
+        with suppress(OSError), atomic_path(path) as partial, partial.open("wb") as stream:
+            np.save(stream, pixels)  # without a writable cache the next start decodes again, nothing else
+    return torch.from_numpy(pixels)
+
+
+def _load_cached(path: Path, count: int, size: int) -> UInt8[np.ndarray, "n channel size size"] | None:
+    """Map the cached array copy-on-write, because torch requires writable memory."""
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    is_valid = array.dtype == np.uint8 and array.ndim == 4 and (len(array), *array.shape[2:]) == (count, size, size)
+    return array if is_valid else None
+
+
+def _count_channels(files: Sequence[DataFile], size: int) -> int:
+    """Return 1 if all images are grey, else 3; refuse images smaller than `size` before any is decoded."""
+    grey, small = True, list[DataFile]()
+    for file in track(files, len(files), "reading image headers"):
+        with file.open() as stream:
+            is_grey, side = header(stream, file.path)
+        grey &= is_grey
+        if side < size:
+            small.append(file)
+    _refuse_small(small, size)
+    return 1 if grey else 3
+
+
+def _refuse_small(small: Sequence[DataFile], size: int) -> None:
+    if small:
+        others = f" and {len(small) - 1:,} more are" if len(small) > 1 else " is"
+        raise UserError(f"{small[0].path}{others} smaller than {size} x {size}: choose a smaller `size` or remove them")
+
+
+def _decode_all(files: Sequence[DataFile], size: int, channels: int) -> UInt8[np.ndarray, "n channel size size"]:
+    """Decode in threads into one array: Pillow decodes without holding the interpreter's lock."""
+    pixels = np.empty((len(files), channels, size, size), np.uint8)
+
+    def fill(start: int) -> list[DataFile]:
+        small = []
+        for row, file in enumerate(files[start : start + _BLOCK], start):
+            with file.open() as stream:
+                pixels[row], side = decode(stream, file.path, size, channels)
+            if side < size:
+                small.append(file)
+        return small
+
+    starts = range(0, len(files), _BLOCK)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        blocks = track(pool.map(fill, starts), len(starts), "decoding images")
+        _refuse_small([file for small in blocks for file in small], size)
+    return pixels

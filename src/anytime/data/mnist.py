@@ -1,4 +1,4 @@
-"""The idx format of MNIST and its successors: a magic number, big-endian dimensions, then bytes."""
+"""MNIST and Fashion-MNIST in the idx format: a magic number, big-endian dimensions, then bytes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
 
 
 def read_mnist(options: ReadOptions) -> Dataset:
-    """MNIST or Fashion-MNIST from the files that their authors publish."""
+    """Read the published images of MNIST or Fashion-MNIST."""
     paths = find_idx(options.root, IMAGES)
     train, test = (torch.from_numpy(read_idx(path, 3).copy()).unsqueeze(1) for path in paths)
     return with_random_validation(options.name, train, test, f"{options.name}, all pixels as published")
 
 
+def read_mnist_labels(root: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]:
+    """Read the published labels of the training and the test set."""
+    train, test = (read_idx(path, 1) for path in find_idx(root, LABELS))
+    return train, test
+
+
 def find_idx(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """The named files, plain or gzipped, with either spelling of `-idx` or `.idx`."""
+    """Find the named files, plain or gzipped, spelled with `-idx` or `.idx`."""
     found = {name: _find(folder, name) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        raise UserError(f"{folder} lacks {' and '.join(missing)} (plain or .gz): point --data at the folder that holds them")
+        raise UserError(f"{folder} lacks {' and '.join(missing)} (plain or .gz): point `data` at the folder that holds them")
     return [path for path in found.values() if path is not None]
 
 
@@ -42,7 +48,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
-    """The array of one file, which must hold bytes in `dimensions` dimensions and nothing after them."""
+    """Read the array of one file, which must hold bytes in `dimensions` dimensions and nothing else."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         array, rest = parse_idx(content, dimensions)
@@ -54,7 +60,7 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
 
 
 def parse_idx(content: bytes, dimensions: int) -> tuple[UInt8[np.ndarray, "*shape"], bytes]:
-    """The array at the start of `content` and the bytes after it; ValueError says what is wrong."""
+    """Return the array at the start of `content` and the bytes after it; a ValueError says what is wrong."""
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):  # 8: unsigned bytes
         raise ValueError(f"no magic number of bytes in {dimensions} dimensions")
@@ -66,5 +72,5 @@ def parse_idx(content: bytes, dimensions: int) -> tuple[UInt8[np.ndarray, "*shap
 
 
 def to_idx(array: UInt8[np.ndarray, "*shape"]) -> bytes:
-    """The inverse of `parse_idx`."""
+    """Encode an array in the idx format."""
     return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()

@@ -1,7 +1,7 @@
-"""Recordings of any length in memory, cut into examples of one length.
+"""Recordings of any length in memory, cut into crops of one length.
 
-An example is int16, [1, crop]. Where a recording is shorter than the crop the rest is `ABSENT`, the one int16 value that no
-sample has, so that padding travels with the data and is masked from losses and metrics wherever the data goes.
+A crop is int16, [1, crop]. Past the end of a recording shorter than the crop it holds `PADDING`, the one int16 value
+that no sample has. Padding thus travels with the data, and losses and metrics can mask it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor
 CROP = 15_360  # samples: the paper's length, 0.96 s at 16 kHz
 PADDING = -32_768
 _CHUNK = 1000  # crops cut at a time
-MAX_LENGTH = 20 * 16_000  # samples: a longer recording counts as several, or an epoch would see one crop of an hour
+MAX_LENGTH = 20 * 16_000  # samples: a longer recording is split, or an epoch would see one crop of an hour
 
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """Stretches of one long array of samples."""
+    """Segments of one long array of samples."""
 
     samples: Int16[Tensor, " total"]
     starts: Int[Tensor, " n"]
     lengths: Int[Tensor, " n"]
     names: tuple[str, ...]
-    """of the files, one a stretch"""
+    """file names, one for each segment"""
     crop: int = CROP
 
     def __len__(self) -> int:
@@ -37,37 +37,40 @@ class Recordings:
         return replace(self, starts=self.starts[rows], lengths=self.lengths[rows], names=self.names[rows])
 
     def select(self, rows: list[int]) -> Recordings:
-        """These stretches, in this order."""
+        """Return these segments, in this order."""
         index = torch.tensor(rows, dtype=torch.long)
         return replace(self, starts=self.starts[index], lengths=self.lengths[index], names=tuple(self.names[r] for r in rows))
 
     @property
     def shape(self) -> torch.Size:
-        """Of the examples."""
+        """The shape of one crop of each."""
         return torch.Size((len(self), 1, self.crop))
 
     @property
     def nbytes(self) -> int:
+        """Bytes that the samples take."""
         return self.samples.nbytes
 
     @property
     def device(self) -> torch.device:
+        """The device of the samples."""
         return self.samples.device
 
     @property
     def num_short(self) -> int:
-        """How many are shorter than a crop, and padded."""
+        """Number of recordings shorter than a crop, which are padded."""
         return int((self.lengths < self.crop).sum())
 
     def to(self, device: torch.device) -> Recordings:
+        """Copy to a device."""
         return replace(self, samples=self.samples.to(device), starts=self.starts.to(device), lengths=self.lengths.to(device))
 
     def crops(
         self, rows: Int[Tensor, " batch"], position: Float[Tensor, " batch"], speed: Float[Tensor, " batch"] | None = None
     ) -> Int16[Tensor, "batch 1 crop"]:
-        """One crop of each row; `place` in (0, 1) runs over the starts it can have. A short recording is padded at its end.
+        """Cut one crop of each row; `position` in (0, 1) selects among its possible starts. A short recording is padded.
 
-        At a `speed` of 1.1 a recording is a tenth shorter and higher.
+        At a `speed` of 1.1 a recording is a tenth faster and higher.
         """
         num_starts = (self._durations(rows, speed) - self.crop + 1).clamp(min=1)
         return self._extract(rows, (position.double() * num_starts).long(), speed)
@@ -75,36 +78,37 @@ class Recordings:
     def tiles(
         self, position: Float[Tensor, " n"] | None = None, speed: Float[Tensor, " n"] | None = None
     ) -> Int16[Tensor, "crops 1 crop"]:
-        """Every recording cut into crops one after the other, the same at every call; what is left over is not used.
+        """Cut every recording into consecutive crops; the remainder of each is unused.
 
-        The first begins with the recording, or where `place` in (0, 1) says within what is left over.
+        The first crop starts with the recording, or at `position` in (0, 1) of the remainder.
         """
-        durations = self._durations(torch.arange(len(self), device=self.device), speed)
-        counts = (durations // self.crop).clamp(min=1)
-        rows = self.tile_rows(speed)
+        rows, counts = self.tile_rows(speed), self._tile_counts(speed)
         first = counts.cumsum(0) - counts
         offsets = (torch.arange(len(rows), device=self.device) - first[rows]) * self.crop
         if position is not None:
-            left = (durations - counts * self.crop + 1).clamp(min=1)
-            offsets = offsets + (position.double() * left).long()[rows]
-        tile_speed = torch.ones_like(rows, dtype=torch.float32) if speed is None else speed[rows]
-        # In parts: the places of all samples would take four to forty times the room of the samples themselves.
-        parts = zip(*(each.split(_CHUNK) for each in (rows, offsets, tile_speed)), strict=True)
-        return torch.cat([self._extract(r, o, None if speed is None else f) for r, o, f in parts])
+            remainder = (self._durations(self._all_rows, speed) - counts * self.crop + 1).clamp(min=1)
+            offsets = offsets + (position.double() * remainder).long()[rows]
+        # In chunks: the indices of all samples take four to forty times the memory of the samples themselves.
+        chunks = zip(rows.split(_CHUNK), offsets.split(_CHUNK), strict=True)
+        return torch.cat([self._extract(r, o, None if speed is None else speed[r]) for r, o in chunks])
 
     def first_crops(self) -> Int16[Tensor, "n 1 crop"]:
-        """The first crop of every recording."""
-        offsets = torch.zeros(len(self), dtype=torch.long, device=self.device)
-        rows = torch.arange(len(self), device=self.device)
-        return torch.cat([self._extract(*part) for part in zip(rows.split(_CHUNK), offsets.split(_CHUNK), strict=True)])
+        """Return the first crop of every recording."""
+        return torch.cat([self._extract(rows, torch.zeros_like(rows)) for rows in self._all_rows.split(_CHUNK)])
 
     def tile_rows(self, speed: Float[Tensor, " n"] | None = None) -> Int[Tensor, " crops"]:
-        """The recording that each tile is cut from."""
-        all_rows = torch.arange(len(self), device=self.device)
-        return torch.repeat_interleave(all_rows, (self._durations(all_rows, speed) // self.crop).clamp(min=1))
+        """Return the recording that each tile is cut from."""
+        return torch.repeat_interleave(self._all_rows, self._tile_counts(speed))
+
+    @property
+    def _all_rows(self) -> Int[Tensor, " n"]:
+        return torch.arange(len(self), device=self.device)
+
+    def _tile_counts(self, speed: Float[Tensor, " n"] | None) -> Int[Tensor, " n"]:
+        return (self._durations(self._all_rows, speed) // self.crop).clamp(min=1)
 
     def _durations(self, rows: Int[Tensor, " batch"], speed: Float[Tensor, " batch"] | None) -> Int[Tensor, " batch"]:
-        """Samples of each row at that speed."""
+        """Return the number of samples of each row at its speed."""
         lengths = self.lengths[rows]
         return lengths if speed is None else (lengths / speed.double()).long().clamp(min=1)
 
@@ -117,15 +121,15 @@ class Recordings:
         return torch.where(inside, found, PADDING)[:, None]
 
     def _gather(self, rows: Int[Tensor, " batch"], time: Int[Tensor, "batch time"]) -> Int16[Tensor, "batch time"]:
-        """Samples of each row, the first and the last beyond its ends."""
+        """Return samples of each row; past its ends, its first or last sample."""
         time = torch.minimum(time.clamp(min=0), self.lengths[rows][:, None] - 1)
         return self.samples[self.starts[rows][:, None] + time]
 
     def _interpolate(
         self, rows: Int[Tensor, " batch"], time: Int[Tensor, "batch time"], speed: Float[Tensor, " batch"]
     ) -> Int16[Tensor, "batch time"]:
-        """Samples at fractions of a step, by the cubic through the four around each (Catmull and Rom's)."""
-        exact = time * speed.double()[:, None]  # single precision counts to an eighth of a step only in 20 s
+        """Resample by Catmull-Rom splines: the cubic through the four samples around each position."""
+        exact = time * speed.double()[:, None]  # float32 resolves only an eighth of a sample after 20 s
         whole = exact.floor().long()
         t = (exact - whole).float()
         a, b, c, d = (self._gather(rows, whole + k).float() for k in (-1, 0, 1, 2))
@@ -134,7 +138,7 @@ class Recordings:
 
 
 def segment_recordings(samples: Int16[Tensor, " total"], lengths: list[int], names: list[str], crop: int = CROP) -> Recordings:
-    """Recordings that lie one after the other in `samples`; long ones are cut into even stretches of at most 20 s."""
+    """Split consecutive recordings in `samples`; long ones become equal segments of at most 20 s."""
     starts, parts, labels, start = list[int](), list[int](), list[str](), 0
     for length, name in zip(lengths, names, strict=True):
         count = -(-length // MAX_LENGTH)
@@ -147,5 +151,5 @@ def segment_recordings(samples: Int16[Tensor, " total"], lengths: list[int], nam
 
 
 def is_valid_sample(x: Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """1 where there is a sample, 0 where there is padding."""
+    """Return 1 for samples and 0 for padding."""
     return (x != PADDING).float()

@@ -1,4 +1,4 @@
-"""The known sets: what they are, where they live, and loading them by name."""
+"""The dataset registry: what each dataset is, where its files are, and loading it by name."""
 
 from __future__ import annotations
 
@@ -6,53 +6,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import UInt8
+
 from anytime.core.errors import UserError, did_you_mean
 from anytime.data import digits
 from anytime.data.audio_datasets import read_audiomnist, read_vctk
-from anytime.data.cache import cache_dir, verify
 from anytime.data.celeba import read_celeba
 from anytime.data.cifar import read_cifar10
 from anytime.data.dataset import Dataset, ReadOptions
+from anytime.data.download import RemoteFile, cache_dir, download, verify
 from anytime.data.folder import DEFAULT_SIZE, read_folder
-from anytime.data.mnist import read_mnist
+from anytime.data.labels import ImageLabels, split_labels
+from anytime.data.mnist import read_mnist, read_mnist_labels
 from anytime.data.recordings import CROP
 
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A published file; without its checksum it is not used."""
-
-    name: str
-    url: str
-    hash: str  # md5:... or sha256:..., as its publishers give it
-    bytes: int
+LabelReader = Callable[[Path], tuple[UInt8[np.ndarray, " train"], UInt8[np.ndarray, " test"]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """What is known of a set before a single pixel is read."""
+    """What is known of a dataset before it is read."""
 
     name: str
     description: str
-    shape: tuple[int, ...] | None  # None: decided by --size and the files
+    shape: tuple[int, ...] | None  # None: decided by `size` and the files
     licence: str
     homepage: str
-    reader: str  # key of READERS
+    reader: Callable[[ReadOptions], Dataset]
+    label_reader: LabelReader | None = None
     files: tuple[RemoteFile, ...] = ()
     embedded: bool = False
     redistributable: bool = True
-    """Whether its own pictures may stand in results that are passed on."""
+    """whether its own examples may be part of published results"""
 
-
-READERS: dict[str, Callable[[ReadOptions], Dataset]] = {
-    "digits": digits.read_digits,
-    "idx": read_mnist,
-    "cifar10": read_cifar10,
-    "celeba": read_celeba,
-    "vctk": read_vctk,
-    "audiomnist": read_audiomnist,
-    "folder": read_folder,
-}
 
 _IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
@@ -69,11 +56,12 @@ def _google_drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
 _ENTRIES = (
     DatasetInfo(
         name="digits",
-        description="10,000 MNIST digits, 1,000 of each, that come with the package",
+        description="10,000 MNIST digits, 1,000 of each, included in the package",
         shape=(1, 28, 28),
         licence="CC BY-SA 3.0",
         homepage="http://yann.lecun.com/exdb/mnist/",
-        reader="digits",
+        reader=digits.read_digits,
+        label_reader=digits.read_digits_labels,
         embedded=True,
     ),
     DatasetInfo(
@@ -82,7 +70,8 @@ _ENTRIES = (
         shape=(1, 28, 28),
         licence="CC BY-SA 3.0",
         homepage="http://yann.lecun.com/exdb/mnist/",
-        reader="idx",
+        reader=read_mnist,
+        label_reader=read_mnist_labels,
         files=_idx_files(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             (
@@ -96,11 +85,12 @@ _ENTRIES = (
     ),
     DatasetInfo(
         name="fashion-mnist",
-        description="pieces of clothing in MNIST's format, 60,000 for training and 10,000 for test",
+        description="images of clothing in MNIST's format, 60,000 for training and 10,000 for test",
         shape=(1, 28, 28),
         licence="MIT",
         homepage="https://github.com/zalandoresearch/fashion-mnist",
-        reader="idx",
+        reader=read_mnist,
+        label_reader=read_mnist_labels,
         files=_idx_files(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             (
@@ -114,11 +104,11 @@ _ENTRIES = (
     ),
     DatasetInfo(
         name="cifar10",
-        description="small photographs of ten kinds of things, 50,000 for training and 10,000 for test",
+        description="small photographs of ten classes, 50,000 for training and 10,000 for test",
         shape=(3, 32, 32),
         licence="none stated; research use is customary",
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-        reader="cifar10",
+        reader=read_cifar10,
         files=(
             RemoteFile(
                 "cifar-10-python.tar.gz",
@@ -130,12 +120,12 @@ _ENTRIES = (
     ),
     DatasetInfo(
         name="celeba",
-        description="202,599 faces, aligned, centre square at 64 x 64",
+        description="202,599 aligned faces, centre square at 64 x 64",
         shape=(3, 64, 64),
         licence="non-commercial research only",
         redistributable=False,
         homepage="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
-        reader="celeba",
+        reader=read_celeba,
         files=(
             _google_drive(
                 "img_align_celeba.zip", "0B7EVK8r0v71pZjFTYXZWM3FlRnM", "00d2c5bc6d35e252742224ab0c1e8fcb", 1_443_490_838
@@ -147,94 +137,119 @@ _ENTRIES = (
     ),
     DatasetInfo(
         name="vctk",
-        description="English sentences read by 110 voices, as crops of 0.96 s at 16 kHz, from --data DIR",
+        description="English sentences read by 110 speakers, in crops of 0.96 s at 16 kHz",
         shape=(1, CROP),
         licence="CC BY 4.0",
         homepage="https://datashare.ed.ac.uk/handle/10283/3443",
-        reader="vctk",
+        reader=read_vctk,
     ),
     DatasetInfo(
         name="audiomnist",
-        description="30,000 spoken digits of 60 voices, at 16 kHz, from --data DIR",
+        description="30,000 spoken digits of 60 speakers at 16 kHz",
         shape=(1, CROP),
         licence="MIT",
         homepage="https://github.com/soerenab/AudioMNIST",
-        reader="audiomnist",
+        reader=read_audiomnist,
     ),
     DatasetInfo(
         name="folder",
-        description="your own pictures, from --data DIR, at --size N; or your own sounds",
+        description="your own images at any size, or your own audio",
         shape=None,
         licence="yours",
         homepage="",
-        reader="folder",
+        reader=read_folder,
     ),
 )
 DATASETS: dict[str, DatasetInfo] = {entry.name: entry for entry in _ENTRIES}
 
 
 def find(name: str) -> DatasetInfo:
-    """The entry of that name, or an error that suggests the nearest."""
+    """Return the entry of that name, or suggest the nearest."""
     if name not in DATASETS:
         raise UserError(f"unknown dataset {name!r}: {did_you_mean(name, DATASETS)}")
     return DATASETS[name]
 
 
-def state(entry: DatasetInfo, cache: Path | None = None) -> str:
-    """Where the set stands on this machine: embedded, in the cache, not downloaded, or needs --data."""
-    if entry.embedded:
+def state(info: DatasetInfo, cache: Path | None = None) -> str:
+    """Return where the dataset is, as `anytime data list` shows it: embedded, in the cache, not downloaded or needs --data."""
+    if info.embedded:
         return "embedded"
-    if not entry.files:
+    if not info.files:
         return "needs --data"
-    folder = (cache or cache_dir()) / entry.name
-    return "in the cache" if all((folder / file.name).is_file() for file in entry.files) else "not downloaded"
+    folder = (cache or cache_dir()) / info.name
+    return "in the cache" if all((folder / file.name).is_file() for file in info.files) else "not downloaded"
+
+
+def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
+    """Download the files that the cache lacks, verify the others, and return the dataset's folder."""
+    info = find(name)
+    if info.embedded:
+        return digits.FOLDER
+    if not info.files:
+        raise _not_downloadable(info)
+    folder = (cache or cache_dir()) / name
+    for file in info.files:
+        if (folder / file.name).is_file():
+            verify(folder / file.name, file.hash, name)
+        else:
+            download(file, folder, name, progress)
+    return folder
 
 
 def load(name: str, *, data: Path | None = None, size: int | None = None, cache: Path | None = None) -> Dataset:
-    """A set by name: from `data` where given, else embedded or from the cache. Nothing is downloaded (see `get`)."""
-    entry = find(name)
-    if size is not None and entry.shape is not None:
-        kind = "pictures" if len(entry.shape) == 3 else "sounds"
-        raise UserError(f"--size does not apply to {name}, whose {kind} are {_format_shape(entry.shape)}: leave it out")
+    """Load a dataset by name: from `data` if given, else embedded or from the cache. Nothing is downloaded (see `get`)."""
+    info = find(name)
+    if size is not None and info.shape is not None:
+        kind = "images" if len(info.shape) == 3 else "crops"
+        raise UserError(f"`size` does not apply to {name}, whose {kind} are {_format_shape(info.shape)}: leave it out")
     cache = cache or cache_dir()
-    side = entry.shape[-1] if entry.shape else DEFAULT_SIZE if size is None else size
-    dataset = READERS[entry.reader](ReadOptions(name, locate(entry, data, cache), side, cache))
+    side = info.shape[-1] if info.shape else DEFAULT_SIZE if size is None else size
+    dataset = info.reader(ReadOptions(name, _locate(info, data, cache), side, cache))
     if size is not None and dataset.is_audio:
-        raise UserError(f"--size {size} does not apply to {data}, which holds sounds: leave it out")
-    if entry.shape is not None and dataset.shape != entry.shape:
-        shapes = f"{_format_shape(dataset.shape)}, not {_format_shape(entry.shape)}"
-        raise UserError(f"the pictures in {data} are {shapes} as {name}'s: correct --data")
+        raise UserError(f"`size` does not apply to {data}, which holds audio: leave it out")
+    if info.shape is not None and dataset.shape != info.shape:
+        shapes = f"{_format_shape(dataset.shape)}, not {_format_shape(info.shape)}"
+        raise UserError(f"the images in {data} are {shapes} as those of {name}: correct `data`")
     return dataset
+
+
+def load_labels(name: str, *, data: Path | None = None, cache: Path | None = None) -> ImageLabels:
+    """Load the labels of an image dataset from where `load` finds its images."""
+    info = find(name)
+    if info.label_reader is None:
+        known = ", ".join(sorted(info.name for info in DATASETS.values() if info.label_reader is not None))
+        raise UserError(f"the labels of {name} are not supported; those of {known} are")
+    return split_labels(name, *info.label_reader(_locate(info, data, cache or cache_dir())))
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def locate(entry: DatasetInfo, data: Path | None, cache: Path) -> Path:
-    """The folder or file that holds the set: `data` where given, else embedded or in the cache, its checksums found right."""
+def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
+    """Return the folder or file that holds the dataset; cached files are verified."""
     if data is not None:
-        return _check_data_path(entry, data)
-    if entry.embedded:
+        return _check_data_path(info, data)
+    if info.embedded:
         return digits.FOLDER
-    if state(entry, cache) == "needs --data":
-        raise UserError(f"{entry.name} {no_download_reason(entry)}: pass the folder with --data DIR")
-    if state(entry, cache) == "not downloaded":
-        raise UserError(f"{entry.name} is not downloaded: run `anytime data get {entry.name}` or pass a copy with --data DIR")
-    for file in entry.files:
-        verify(cache / entry.name / file.name, file.hash, entry.name)
-    return cache / entry.name
+    if not info.files:
+        raise _not_downloadable(info)
+    if state(info, cache) == "not downloaded":
+        raise UserError(f"{info.name} is not downloaded: run `anytime data get {info.name}` or pass a copy with `data`")
+    for file in info.files:
+        verify(cache / info.name / file.name, file.hash, info.name)
+    return cache / info.name
 
 
-def no_download_reason(entry: DatasetInfo) -> str:
-    """Why there is nothing to download, in words."""
-    return "reads your own pictures or sounds" if entry.shape is None else f"is not fetched by this program ({entry.homepage})"
+def _not_downloadable(info: DatasetInfo) -> UserError:
+    reason = "reads your own files" if info.shape is None else f"cannot be downloaded automatically ({info.homepage})"
+    return UserError(f"{info.name} {reason}: pass the folder with `data`")
 
 
-def _check_data_path(entry: DatasetInfo, data: Path) -> Path:
-    if entry.embedded:
-        raise UserError(f"{entry.name} comes with the package: leave --data out")
+def _check_data_path(info: DatasetInfo, data: Path) -> Path:
+    if info.embedded:
+        raise UserError(f"{info.name} is included in the package: leave `data` out")
     data = Path(data).expanduser()
     if not data.exists():
-        raise UserError(f"--data {data} does not exist: give the folder that holds {entry.name}")
+        raise UserError(f"`data` {data} does not exist: give the folder that holds {info.name}")
     return data
