@@ -50,7 +50,7 @@ def test_on_voices(voices: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     words = ("train", "vctk", "--data", voices, "--scale", "smoke", "--out", run, "--json")
     done = run_cli(*words)
     assert done.status == 0
-    assert "no sound of p300" in done.err
+    assert "no audio of p300" in done.err
     assert "RMS of 0.1" in done.err
     assert "2 shorter ones padded" in done.err or "3 shorter ones padded" in done.err
     facts = json.loads(done.out.splitlines()[-1])

@@ -220,7 +220,7 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
 
 
 def _labels(arguments: Arguments, dataset: Dataset) -> ImageLabels:
-    from anytime.data.labels import load_labels
+    from anytime.data.registry import load_labels
 
     if dataset.synthetic:
         raise UserError(

@@ -17,8 +17,8 @@ import torch
 from anytime.core.config import from_dict
 from anytime.core.errors import UserError
 from anytime.core.storage import write_atomic, write_json
+from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, write_gif, write_png
-from anytime.data.wav import write_wav
 from anytime.model import AnytimeModel
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample

@@ -70,7 +70,8 @@ class Result:
 def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     import torch
 
-    from anytime.data.image_grid import grid, read_image, write_png
+    from anytime.data.image_grid import grid, write_png
+    from anytime.data.image_io import read_image
     from anytime.data.loader import to_float
 
     channels, height, *_ = model.config.autoencoder.shape
@@ -85,8 +86,7 @@ def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -
 
 def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
-    from anytime.data.audio_io import file_loudness
-    from anytime.data.wav import write_wav_stream
+    from anytime.data.audio_io import file_loudness, write_wav_stream
 
     levels = [file_loudness(path) for path in arguments.files]  # what cannot be read is said before anything is written
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent / "embedded"
 FILE = "digits.xz"
 SHA256 = "4b516571dbe40900402a492ae5d2ca929e114cd0183624421b18d440411adccf"
 
+
 @dataclass(frozen=True, slots=True)
 class Digits:
     """Images with their labels, stored as four consecutive idx files in one xz file."""

@@ -45,7 +45,7 @@ def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, a
     target, partial = folder / file.name, folder / f".{file.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _fetch(file, partial, progress, advice or f"try again, or pass a copy of {name} with `data`")
+        _fetch(file, partial, progress, advice or f"try again, or pass a copy with `anytime train {name} --data DIR`")
         got = digest(partial, file.hash.partition(":")[0])
         if got != file.hash:
             raise _quarantine(partial, target, file.hash, got, name, advice)

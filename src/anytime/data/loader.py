@@ -41,7 +41,9 @@ class Loader:
         speed_perturb: float = 0.0,
     ) -> None:
         if batch < 1 or len(examples) < 1:
-            raise UserError(f"`batch` must be at least 1 and the data not empty, not a batch of {batch} of {len(examples)} examples")
+            raise UserError(
+                f"`batch` must be at least 1 and the data not empty, not a batch of {batch} of {len(examples)} examples"
+            )
         self.batch = min(batch, len(examples))
         if self.batch % world_size:
             whole = "" if self.batch == batch else " (the whole dataset)"

@@ -186,7 +186,7 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
     if info.embedded:
         return digits.FOLDER
     if not info.files:
-        raise _not_downloadable(info)
+        raise UserError(f"{name} {_source(info)}: pass the folder with `anytime train {name} --data DIR`")
     folder = (cache or cache_dir()) / name
     for file in info.files:
         if (folder / file.name).is_file():
@@ -233,7 +233,7 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     if info.embedded:
         return digits.FOLDER
     if not info.files:
-        raise _not_downloadable(info)
+        raise UserError(f"{info.name} {_source(info)}: pass the folder with `data`")
     if state(info, cache) == "not downloaded":
         raise UserError(f"{info.name} is not downloaded: run `anytime data get {info.name}` or pass a copy with `data`")
     for file in info.files:
@@ -241,9 +241,9 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     return cache / info.name
 
 
-def _not_downloadable(info: DatasetInfo) -> UserError:
-    reason = "reads your own files" if info.shape is None else f"cannot be downloaded automatically ({info.homepage})"
-    return UserError(f"{info.name} {reason}: pass the folder with `data`")
+def _source(info: DatasetInfo) -> str:
+    """Say why a dataset has nothing to download."""
+    return "reads your own files" if info.shape is None else f"is not downloaded by this program ({info.homepage})"
 
 
 def _check_data_path(info: DatasetInfo, data: Path) -> Path:

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
 from anytime.core.plots import can_plot, plot_png
+from anytime.data.audio_io import wav_bytes, write_wav
 from anytime.data.image_grid import labelled_rows, png_bytes
 from anytime.data.loader import to_float
-from anytime.data.wav import wav_bytes, write_wav
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
-from anytime.data.cache import cache_dir
+from anytime.data.download import cache_dir
 from anytime.data.labels import ImageLabels
 from anytime.metrics import feature_stats
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics

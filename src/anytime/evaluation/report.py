@@ -18,8 +18,8 @@ from anytime.core.config import read_json
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.storage import write_atomic, write_json
 from anytime.data import Dataset
+from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
-from anytime.data.wav import write_wav
 from anytime.evaluation.code_stats_view import code_stats_section
 from anytime.evaluation.html import facts_table, html_page, image
 from anytime.metrics.code_stats import error_by_codes, read_code_stats

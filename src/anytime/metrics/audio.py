@@ -16,9 +16,10 @@ from anytime.autoencoders.losses import squared_error
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.data.loader import to_float
 from anytime.data.recordings import is_valid_sample
+from anytime.data.spectrogram import HOP, log_mel, magnitudes
 from anytime.metrics.code_stats import ProgressCallback
 from anytime.metrics.quality import Row
-from anytime.metrics.spectrogram import HOP, frame_mask, log_mel, magnitudes, masked_mean, stft_distance
+from anytime.metrics.stft_distance import frame_mask, masked_mean, stft_distance
 from anytime.model import AnytimeModel
 
 BATCH = 100

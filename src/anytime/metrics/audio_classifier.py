@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor, nn
 
 from anytime.data.loader import to_float
-from anytime.metrics.spectrogram import FLOOR, N_MELS, log_mel
+from anytime.data.spectrogram import FLOOR, N_MELS, log_mel
 
 CONFIDENT = 0.9
 """Above this confidence a sample counts as a digit."""

@@ -21,7 +21,7 @@ from anytime.core import storage
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
-from anytime.data.cache import cache_dir
+from anytime.data.download import cache_dir
 from anytime.data.loader import to_float, to_int16
 from anytime.data.recordings import Recordings
 from anytime.metrics.audio_classifier import (

@@ -16,7 +16,7 @@ from anytime.core import random, storage
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter
 from anytime.data import Dataset
-from anytime.data.cache import cache_dir
+from anytime.data.download import cache_dir
 from anytime.data.labels import NUM_CLASSES, ImageLabels
 from anytime.data.loader import Loader, to_float
 from anytime.recipes.presets import image_shape

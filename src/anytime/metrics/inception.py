@@ -17,9 +17,7 @@ from torch import Tensor
 
 from anytime.core.errors import UserError
 from anytime.core.storage import atomic_path
-from anytime.data.cache import cache_dir, digest, mark_verified, verify
-from anytime.data.download import download
-from anytime.data.registry import RemoteFile
+from anytime.data.download import RemoteFile, cache_dir, digest, download, mark_verified, verify
 from anytime.metrics.features import FeatureNetwork, RandomNetwork, to_rgb
 
 FILE = "inception-2015-12-05.pt"

@@ -8,8 +8,8 @@ from typing import Any
 
 from anytime.core.pause import NEVER, Pause
 from anytime.core.progress import Reporter
-from anytime.data.cache import cache_dir
 from anytime.data.dataset import Examples
+from anytime.data.download import cache_dir
 from anytime.metrics import feature_stats
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics
 from anytime.metrics.features import FeatureNetwork

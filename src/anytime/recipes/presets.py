@@ -10,7 +10,7 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full, Mixture, Truncation
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core.errors import UserError
-from anytime.data.loader import NUM_AUGMENTATIONS
+from anytime.data.augment import NUM_AUGMENTATIONS
 from anytime.model import ModelConfig
 from anytime.priors import PriorConfig
 from anytime.priors.lstm import LSTMConfig

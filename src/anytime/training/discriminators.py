@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.metrics.spectrogram import RESOLUTIONS, stft
+from anytime.data.spectrogram import stft
+from anytime.metrics.stft_distance import RESOLUTIONS
 
 CONDITION_CHANNELS = 2
 """Planes beside a picture, of what a judge is told: the share of the codes, and whether the prior drew them."""

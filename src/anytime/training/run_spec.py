@@ -12,7 +12,8 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor, nn
 
 from anytime.core import random
-from anytime.data.loader import Loader, augment_images, augment_recordings, to_float
+from anytime.data.augment import augment_images, augment_recordings
+from anytime.data.loader import Loader, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load

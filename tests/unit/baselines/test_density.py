@@ -13,7 +13,7 @@ from anytime import load
 from anytime.baselines.continuous_transformer import ContinuousConfig
 from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, load_density
 from anytime.core.errors import UserError
-from anytime.data.dataset import synthetic_images
+from anytime.data.synthetic import synthetic_images
 from anytime.model import AnytimeModel
 
 SHAPE = (3, 4, 4)

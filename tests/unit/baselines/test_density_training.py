@@ -13,7 +13,8 @@ from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec,
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
-from anytime.data.dataset import Dataset, synthetic_images
+from anytime.data.dataset import Dataset
+from anytime.data.synthetic import synthetic_images
 from anytime.recipes.presets import paper
 from anytime.training.run import train_spec
 

@@ -12,7 +12,7 @@ from anytime.baselines.vae_training import VAERunConfig, VAETask, vae
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
-from anytime.data.dataset import synthetic_images
+from anytime.data.synthetic import synthetic_images
 from anytime.recipes.presets import paper
 from anytime.training.stages import VAEStage
 

@@ -29,7 +29,7 @@ Refused = Callable[..., str]
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
-        ("data get vctk", ["vctk is not fetched", "--data DIR"]),
+        ("data get vctk", ["vctk is not downloaded by this program", "--data DIR"]),
         ("data get folder", ["your own pictures or sounds", "--data DIR"]),
         ("data get mnits", ["'mnits'", "did you mean 'mnist'?"]),
         ("train", ["NAME", "anytime train --help"]),
@@ -302,8 +302,8 @@ def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) ->
     Image.effect_noise((64, 64), 99).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:999])
     assert "at least one picture" in refused("reconstruct", model)
-    assert "text.png is not a readable picture" in refused("reconstruct", model, "text.png")
-    assert "cut.png is not a readable picture" in refused("reconstruct", model, "cut.png")
+    assert "text.png is not a readable image" in refused("reconstruct", model, "text.png")
+    assert "cut.png is not a readable image" in refused("reconstruct", model, "cut.png")
     assert "none.png cannot be read" in refused("reconstruct", model, picture, "none.png")
     assert "cannot be read" in refused("reconstruct", model, tmp_path)
     assert "--codes" in refused("reconstruct", model, picture, "--codes", 9)
@@ -323,7 +323,7 @@ def test_data_without_the_files_of_the_set(refused: Refused, tmp_path: Path) -> 
         "fashion-mnist": ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"],
         "cifar10": ["cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"],
         "celeba": ["img_align_celeba", "list_eval_partition.txt"],
-        "folder": ["holds no pictures", "png"],
+        "folder": ["holds no images", "png"],
     }.items():
         for scale in ("smoke", "full"):
             sentence = refused("train", name, "--data", "empty", "--scale", scale)
@@ -337,10 +337,10 @@ def test_folder_without_usable_images(refused: Refused, tmp_path: Path) -> None:
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     (pictures / "notes.txt").write_text("no picture")
-    assert "holds no pictures" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+    assert "holds no images" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
     for number in range(12):
         (pictures / f"{number:02}.png").write_text("no picture")
-    assert "00.png is not a readable picture" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+    assert "00.png is not a readable image" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
     for number in range(12):
         _write_image(pictures / f"{number:02}.png")
     sentence = refused("train", "folder", "--data", pictures, "--size", 32, "--scale", "smoke")

@@ -28,7 +28,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mnist(tmp_path: Path, random: np.random.Generator) -> Path:
-    """Four gzipped idx files: 100 training and 30 test pictures, every digit equally often."""
+    """Four gzipped idx files: 100 training and 30 test images, every digit equally often."""
     folder = tmp_path / "mnist"
     folder.mkdir()
     for part, count in (("train", 100), ("t10k", 30)):
@@ -55,7 +55,7 @@ def batch() -> Callable[[np.ndarray], bytes]:
 
 @pytest.fixture
 def cifar(tmp_path: Path, random: np.random.Generator, batch: Callable[[np.ndarray], bytes]) -> Path:
-    """A folder that holds `cifar-10-batches-py/` with 20 pictures a batch."""
+    """A folder that holds `cifar-10-batches-py/` with 20 images a batch."""
     folder = tmp_path / "cifar" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
@@ -64,7 +64,7 @@ def cifar(tmp_path: Path, random: np.random.Generator, batch: Callable[[np.ndarr
 
 
 def image_file(size: tuple[int, int], mode: str = "RGB", value: int = 100, kind: str = "PNG") -> bytes:
-    """A picture file of one value."""
+    """An image file of one value."""
     stream = io.BytesIO()
     Image.new(mode, size, value if mode in ("L", "I;16") else (value,) * len(mode)).save(stream, kind, lossless=True)
     return stream.getvalue()
@@ -72,21 +72,21 @@ def image_file(size: tuple[int, int], mode: str = "RGB", value: int = 100, kind:
 
 @pytest.fixture
 def image_dir(tmp_path: Path) -> Path:
-    """Twenty pictures of several formats at two depths; picture i has value 10 i."""
+    """Twenty images of several formats at two depths; image i has value 10 i."""
     folder = tmp_path / "photographs"
     (folder / "deep" / "er").mkdir(parents=True)
     for number in range(20):
         kind, ending = (("PNG", "png"), ("BMP", "BMP"), ("TIFF", "tif"), ("WEBP", "webp"))[number % 4]
         place = folder if number < 10 else folder / "deep" / "er"
         (place / f"{number:02}.{ending}").write_bytes(image_file((40, 50), value=10 * number, kind=kind))
-    (folder / "notes.txt").write_text("no picture")
+    (folder / "notes.txt").write_text("no image")
     (folder / "._00.png").write_text("what macOS leaves behind")
     return folder
 
 
 @pytest.fixture
 def celeba(tmp_path: Path) -> Path:
-    """The published layout, zipped: 178 x 218 pictures 1..12 of value 10 i, 8 + 2 + 2 by the list."""
+    """The published layout, zipped: 178 x 218 images 1..12 of value 10 i, 8 + 2 + 2 by the list."""
     folder = tmp_path / "celeba"
     folder.mkdir()
     with zipfile.ZipFile(folder / "img_align_celeba.zip", "w") as archive:

@@ -1,4 +1,4 @@
-"""VCTK and AudioMNIST in every layout they are met in, and any folder of sounds."""
+"""VCTK and AudioMNIST in every layout in use, and any folder of audio files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_vctk_in_its_layouts(layout: str, packed: bool, tmp_path: Path, cache: P
     assert len(dataset.train) == 4
     assert tuple(dataset.validation.shape) == (4, 1, CROP)  # two of 2 s, each two crops
     assert dataset.test is None
-    assert "3 voices" in dataset.source
+    assert "3 speakers" in dataset.source
     assert "RMS of 0.1" in dataset.source
 
 
@@ -82,7 +82,7 @@ def test_a_speaker_whom_vctk_lists_and_whose_folder_is_missing_is_said(tmp_path:
     (where / "wav48/p300").mkdir()
     (where / "txt/p315").mkdir(parents=True)
     (where / "speaker-info.txt").write_text("ID  AGE  GENDER\n225  23  F\n226  22  M\n362  29  F\n")
-    assert "no sound of p300, p315, p362, whom the corpus lists" in load("vctk", data=where, cache=cache).source
+    assert "no audio of p300, p315, p362, listed by the corpus" in load("vctk", data=where, cache=cache).source
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_cached_array_is_reused_and_a_damaged_one_not(
     [array] = (cache / "decoded").glob("*.int16")
     array.write_bytes(array.read_bytes()[:-2])
     assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
-    monkeypatch.setattr("anytime.data.audio_files.measure_loudness", None)  # reading a single file would now fail
+    monkeypatch.setattr("anytime.data.audio_io.measure_loudness", None)  # reading a single file would now fail
     assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
 
 
@@ -150,8 +150,8 @@ def test_a_folder_of_audio_without_speakers(tmp_path: Path, cache: Path) -> None
         write(tmp_path / f"sounds/{i:02d}.wav", CROP, rate=(8000, 44_100)[i % 2])
     dataset = load("folder", data=tmp_path / "sounds", cache=cache)
     assert len(dataset.train) == 11
-    assert "no folders tell voices apart" in dataset.source
-    with pytest.raises(UserError, match="--size 32 does not apply"):
+    assert "speakers unknown" in dataset.source
+    with pytest.raises(UserError, match=r"`size` does not apply to .*sounds, which holds audio"):
         load("folder", data=tmp_path / "sounds", size=32, cache=cache)
 
 
@@ -162,8 +162,8 @@ def test_images_and_audio_are_separated_by_content(tmp_path: Path, cache: Path) 
         Image.effect_noise((40, 40), 50).save(where / f"{i:02d}.png")
     assert not load("folder", data=where, cache=cache).is_audio
     write(tmp_path / "x.wav")
-    shutil.copy(tmp_path / "x.wav", where / "hidden.png")  # a sound under the name of a picture
-    with pytest.raises(UserError, match="holds pictures and sounds"):
+    shutil.copy(tmp_path / "x.wav", where / "hidden.png")  # audio under the name of an image
+    with pytest.raises(UserError, match="holds both images and audio"):
         load("folder", data=where, cache=cache)
     for path in where.glob("[01]*.png"):
         shutil.copy(tmp_path / "x.wav", path)
@@ -175,7 +175,7 @@ def test_corrupt_audio_is_named(tmp_path: Path, cache: Path) -> None:
     for i in range(12):
         write(where / f"{i:02d}.wav")
     (where / "05.wav").write_text("nothing to be heard")
-    with pytest.raises(UserError, match=r"05\.wav is not a readable sound"):
+    with pytest.raises(UserError, match=r"05\.wav is not a readable audio file"):
         load("folder", data=where, cache=cache)
     assert not list(cache.rglob("*.int16"))
 

@@ -1,4 +1,4 @@
-"""One sound file: every kind of it, good and bad."""
+"""One audio file, of every format, valid and damaged."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ def test_clipping_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.wav").write_text("not a sound at all, but long enough to look at")
+    (tmp_path / "text.wav").write_text("not audio at all, but long enough to look at")
     (tmp_path / "empty.wav").write_bytes(b"")
     soundfile.write(tmp_path / "none.wav", np.zeros(0), SAMPLE_RATE)
     soundfile.write(tmp_path / "nan.wav", np.array([0.1, np.nan, 0.1]), SAMPLE_RATE, subtype="FLOAT")
     soundfile.write(tmp_path / "cut.flac", tone(SAMPLE_RATE), SAMPLE_RATE)
     (tmp_path / "cut.flac").write_bytes((tmp_path / "cut.flac").read_bytes()[:30])
     for name, words in {
-        "text.wav": "is not a readable sound",
-        "empty.wav": "is not a readable sound",
+        "text.wav": "is not a readable audio file",
+        "empty.wav": "is not a readable audio file",
         "none.wav": "holds no samples",
         "nan.wav": "not numbers",
-        "cut.flac": "is not a readable sound",
+        "cut.flac": "is not a readable audio file",
         "absent.wav": "cannot be read",
     }.items():
         with pytest.raises(UserError, match=words) as error:

@@ -12,7 +12,7 @@ from anytime.data import load
 
 
 def values(x: torch.Tensor | None) -> list[int]:
-    """The numbers of the pictures, whose value is ten times that."""
+    """The numbers of the images, whose value is ten times that."""
     assert x is not None
     return (x[:, 0, 32, 32].float() / 10).round().int().tolist()
 
@@ -41,7 +41,7 @@ def test_without_a_list_the_last_tenth_is_for_validation(celeba: Path, cache: Pa
     dataset = load("celeba", data=Path(archive), cache=cache)
     assert (values(dataset.train), values(dataset.validation)) == (list(range(1, 12)), [12])
     assert dataset.test is None
-    assert "12 pictures from faces.zip" in dataset.source
+    assert "12 images from faces.zip" in dataset.source
 
 
 def test_the_published_layout_needs_its_list(celeba: Path, cache: Path) -> None:
@@ -59,10 +59,10 @@ def test_a_spoilt_list_is_refused(celeba: Path, cache: Path, text: str) -> None:
 
 def test_a_list_of_other_images_is_refused(celeba: Path, cache: Path) -> None:
     (celeba / "list_eval_partition.txt").write_text("000001.jpg 0\n")
-    with pytest.raises(UserError, match=r"lacks 11 pictures, first img_align_celeba/000002\.jpg"):
+    with pytest.raises(UserError, match=r"lacks 11 images, first img_align_celeba/000002\.jpg"):
         load("celeba", data=celeba, cache=cache)
     (celeba / "list_eval_partition.txt").write_text("".join(f"{number:06}.jpg 2\n" for number in range(1, 13)))
-    with pytest.raises(UserError, match="no pictures of one part"):
+    with pytest.raises(UserError, match="no images of one part"):
         load("celeba", data=celeba, cache=cache)
 
 

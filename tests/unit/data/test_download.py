@@ -83,7 +83,7 @@ def test_a_cached_file_that_changed_is_moved_aside(server: ThreadingHTTPServer, 
 def test_a_verified_file_is_not_hashed_again(server: ThreadingHTTPServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = get("mnist", cache)
     with monkeypatch.context() as patch:
-        patch.setattr("anytime.data.cache.digest", None)
+        patch.setattr("anytime.data.download.digest", None)
         load("mnist", cache=cache)
     (folder / "verified.json").write_text("spoilt")
     load("mnist", cache=cache)

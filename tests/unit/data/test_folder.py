@@ -23,7 +23,7 @@ def test_images_at_any_depth_in_sorted_order(image_dir: Path, cache: Path) -> No
     assert dataset.test is None
     assert dataset.train[:, 0, 5, 5].tolist() == [10 * number for number in range(18)]
     assert dataset.held_out[:, 0, 5, 5].tolist() == [180, 190]
-    assert "20 pictures from photographs" in dataset.source
+    assert "20 images from photographs" in dataset.source
     assert str(image_dir) not in dataset.source
     assert read(image_dir, cache, 40).shape == (3, 40, 40)
 
@@ -44,8 +44,8 @@ def test_grey_only_if_every_image_is(image_dir: Path, cache: Path) -> None:
 
 def test_the_second_start_reads_the_cached_array(image_dir: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(image_dir, cache)
-    monkeypatch.setattr("anytime.data.image_files.decode", None)
-    monkeypatch.setattr("anytime.data.image_files.header", None)
+    monkeypatch.setattr("anytime.data.image_io.decode", None)
+    monkeypatch.setattr("anytime.data.image_io.header", None)
     again = read(image_dir, cache)
     assert torch.equal(again.train, first.train)
     assert torch.equal(again.validation, first.validation)
@@ -69,17 +69,17 @@ def test_a_cache_that_cannot_be_written_is_done_without(image_dir: Path, tmp_pat
 
 def test_a_folder_of_non_images(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(UserError, match=r"holds no pictures \(bmp, .*webp\): point --data"):
+    with pytest.raises(UserError, match=r"holds no images \(bmp, .*webp\): point `data`"):
         read(tmp_path, cache)
 
 
 def test_a_corrupt_image_is_named(image_dir: Path, cache: Path) -> None:
     whole = (image_dir / "04.png").read_bytes()
     (image_dir / "04.png").write_bytes(whole[: len(whole) - 40])
-    with pytest.raises(UserError, match=r"04\.png is not a readable picture"):
+    with pytest.raises(UserError, match=r"04\.png is not a readable image"):
         read(image_dir, cache)
     (image_dir / "04.png").write_bytes(b"text")
-    with pytest.raises(UserError, match=r"04\.png is not a readable picture"):
+    with pytest.raises(UserError, match=r"04\.png is not a readable image"):
         read(image_dir, cache)
     assert not list(cache.rglob("*"))
 
@@ -87,7 +87,7 @@ def test_a_corrupt_image_is_named(image_dir: Path, cache: Path) -> None:
 def test_small_images_are_counted_and_the_first_named(image_dir: Path, cache: Path) -> None:
     for name in ("03.webp", "07.webp", "08.png"):
         Image.new("RGB", (60, 31)).save(image_dir / name)
-    with pytest.raises(UserError, match=r"03\.webp and 2 more are smaller than 32 x 32: choose a smaller --size"):
+    with pytest.raises(UserError, match=r"03\.webp and 2 more are smaller than 32 x 32: choose a smaller `size`"):
         read(image_dir, cache)
     for path in image_dir.rglob("[0-9]*"):
         if path.name not in ("03.webp", "07.webp", "08.png"):
@@ -99,11 +99,11 @@ def test_small_images_are_counted_and_the_first_named(image_dir: Path, cache: Pa
 def test_too_few_images(image_dir: Path, cache: Path) -> None:
     shutil.rmtree(image_dir / "deep")
     (image_dir / "00.png").unlink()
-    with pytest.raises(UserError, match="holds 9 pictures and at least 10"):
+    with pytest.raises(UserError, match="holds 9 images and at least 10"):
         read(image_dir, cache)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 7, 1025])
 def test_sizes_out_of_range(image_dir: Path, cache: Path, size: int) -> None:
-    with pytest.raises(UserError, match=rf"--size {size} is outside 8\.\.1024"):
+    with pytest.raises(UserError, match=f"`size` must be between 8 and 1024, not {size}"):
         read(image_dir, cache, size)

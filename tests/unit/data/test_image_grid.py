@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from anytime.core.errors import UserError
-from anytime.data.image_grid import grid, labelled_rows, png_bytes, read_image, write_gif, write_png
+from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
+from anytime.data.image_io import read_image
 from anytime.data.loader import to_float
 
 
@@ -93,7 +94,7 @@ def test_reading_an_image(tmp_path: Path) -> None:
     assert (x.dtype, x.shape) == (torch.uint8, (3, 64, 64))
     assert (x == 90).all()
     (tmp_path / "b.png").write_text("text")
-    with pytest.raises(UserError, match=r"b\.png is not a readable picture"):
+    with pytest.raises(UserError, match=r"b\.png is not a readable image"):
         read_image(tmp_path / "b.png", 1, 28)
     with pytest.raises(UserError, match=r"c\.png cannot be read"):
         read_image(tmp_path / "c.png", 1, 28)

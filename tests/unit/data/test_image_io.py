@@ -78,6 +78,6 @@ def test_grey_is_known_by_the_mode(mode: str, grey: bool) -> None:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP"])
 def test_broken_images_are_refused_by_name(kind: str, random: np.random.Generator) -> None:
     whole = saved(Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)), kind).getvalue()
-    for content in (b"", b"no picture", whole[: len(whole) // 2], whole[:20]):
-        with pytest.raises(UserError, match=r"^a\.png is not a readable picture \(.+\): remove or replace it$"):
+    for content in (b"", b"no image", whole[: len(whole) // 2], whole[:20]):
+        with pytest.raises(UserError, match=r"^a\.png is not a readable image \(.+\): remove or replace it$"):
             decode(io.BytesIO(content), "a.png", 8, 3)

@@ -10,12 +10,12 @@ import torch
 from anytime.core.errors import UserError
 from anytime.data import load
 from anytime.data.digits import load_embedded
-from anytime.data.labels import load_labels
 from anytime.data.mnist import to_idx
+from anytime.data.registry import load_labels
 
 
 def test_labels_stand_beside_their_images() -> None:
-    """The split is that of the pictures: every picture has the label that it has in the file."""
+    """The split is that of the images: every image has the label that it has in the file."""
     dataset, labels, whole = load("digits"), load_labels("digits"), load_embedded()
     labels.check(dataset)
     known = {image.tobytes(): int(label) for image, label in zip(whole.train, whole.train_labels, strict=True)}
@@ -31,17 +31,17 @@ def test_labels_of_idx_files(mnist: Path) -> None:
     assert labels.test.tolist() == [index % 10 for index in range(30)]
     part = labels.subset(20, 5)
     part.check(dataset.subset(20, 5))
-    with pytest.raises(UserError, match="30 labels do not fit the 130 pictures of mnist"):
+    with pytest.raises(UserError, match="30 labels do not match the 130 images of mnist"):
         part.check(dataset)
 
 
 def test_what_cannot_be_had(mnist: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="labels of cifar10 are not read here; those of digits, fashion-mnist, mnist are"):
+    with pytest.raises(UserError, match="labels of cifar10 are not supported; those of digits, fashion-mnist, mnist are"):
         load_labels("cifar10")
     with pytest.raises(UserError, match="not downloaded"):
         load_labels("mnist", cache=tmp_path / "nothing")
     (mnist / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(to_idx(np.full(30, 77, np.uint8))))
-    with pytest.raises(UserError, match="labels of mnist go beyond 9"):
+    with pytest.raises(UserError, match="labels of mnist exceed 9"):
         load_labels("mnist", data=mnist)
     (mnist / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(UserError, match="lacks t10k-labels-idx1-ubyte"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.core.errors import UserError
-from anytime.data.loader import NUM_AUGMENTATIONS, SHIFTS, Loader, augment_images, batch_indices, to_float, to_uint8
+from anytime.data.loader import Loader, batch_indices, to_float, to_uint8
 
 
 @given(count=st.integers(1, 60), batch=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2**40))
@@ -53,16 +53,3 @@ def test_bytes_survive_the_way_to_float_and_back() -> None:
     assert (to_float(x).min(), to_float(x).max()) == (0, 1)
     assert torch.equal(to_uint8(to_float(x)), x)
     assert to_uint8(torch.tensor([-1.0, 0.499 / 255, 0.501 / 255, 2.0])).tolist() == [0, 0, 1, 255]
-
-
-def test_augmented_images_differ_by_a_shift_or_a_flip() -> None:
-    x = torch.randint(256, (3, 2, 6, 5), dtype=torch.uint8)
-    every = [augment_images(x, number) for number in range(NUM_AUGMENTATIONS)]
-    assert torch.equal(every[0], x) and torch.equal(every[1], x.flip(-1))
-    assert len({tuple(y.flatten().tolist()) for y in every}) == NUM_AUGMENTATIONS
-    assert torch.equal(every[2][..., 1:], x[..., :-1]), "to the right"
-    assert torch.equal(every[2][..., 0], x[..., 0]), "the edge fills the gap"
-    assert torch.equal(every[9], every[8].flip(-1))
-    for number in range(0, NUM_AUGMENTATIONS, 2):
-        down, right = SHIFTS[number // 2]
-        assert torch.equal(every[number][..., 1 + down : 5 + down, 1 + right : 4 + right], x[..., 1:5, 1:4])

@@ -30,7 +30,7 @@ def test_plain_files_and_the_other_spelling_load_the_same(mnist: Path) -> None:
 
 
 def test_missing_files_are_all_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train-images-idx3-ubyte and t10k-images-idx3-ubyte.*--data"):
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte and t10k-images-idx3-ubyte.*`data`"):
         load("mnist", data=tmp_path)
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.recordings import CROP, PADDING
+from anytime.data.spectrogram import log_mel, mel_bands, spectrogram_images
 from anytime.metrics.audio import BANDS, band_errors, codes_to_half_error, log_mel_distance, reconstruction_error_rows
 from anytime.metrics.code_stats import error_by_codes
-from anytime.metrics.spectrogram import log_mel, mel_bands, spectrogram_images, stft_distance
+from anytime.metrics.stft_distance import stft_distance
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
 

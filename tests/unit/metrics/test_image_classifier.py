@@ -9,7 +9,8 @@ import torch
 from anytime import data
 from anytime.core import storage
 from anytime.core.progress import SilentReporter
-from anytime.data.labels import ImageLabels, load_labels
+from anytime.data.labels import ImageLabels
+from anytime.data.registry import load_labels
 from anytime.evaluation.classifier_rows import classifier_rows
 from anytime.metrics import image_classifier
 from anytime.metrics.features import FeatureNetwork

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from anytime.data.dataset import synthetic_images
+from anytime.data.synthetic import synthetic_images
 from anytime.training.discriminators import ImageDiscriminator, augment_images
 from anytime.training.tasks.finetune import BETAS, hinge
 

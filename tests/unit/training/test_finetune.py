@@ -14,9 +14,8 @@ from anytime.autoencoders.truncation import Full, Uniform
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed
 from anytime.core.errors import UserError
-from anytime.data.dataset import synthetic_images
 from anytime.data.loader import to_float
-from anytime.data.synthetic import synthetic_audio
+from anytime.data.synthetic import synthetic_audio, synthetic_images
 from anytime.model import AnytimeModel
 from anytime.recipes.presets import recipe, scaled
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer

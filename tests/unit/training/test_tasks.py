@@ -10,10 +10,9 @@ import torch
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation, Uniform, probabilities
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed
-from anytime.data.dataset import synthetic_images
 from anytime.data.loader import to_float
 from anytime.data.recordings import PADDING
-from anytime.data.synthetic import synthetic_audio
+from anytime.data.synthetic import synthetic_audio, synthetic_images
 from anytime.model import AnytimeModel, _tiny
 from anytime.recipes.presets import paper, recipe, scaled
 from anytime.training.stages import AutoencoderStage, PriorStage

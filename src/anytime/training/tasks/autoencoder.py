@@ -17,7 +17,7 @@ from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
 from anytime.data.loader import Loader, to_float, valid_mask
 from anytime.data.recordings import Recordings
-from anytime.metrics.spectrogram import stft_distance
+from anytime.metrics.stft_distance import stft_distance
 from anytime.priors import PriorNetwork
 from anytime.training.ema import EMA
 from anytime.training.stages import AutoencoderStage, Padding, PriorStage, decayed_lr, warmup_lr
