@@ -70,7 +70,7 @@ def rows_for(model: AnytimeModel, n: int) -> tuple[int, float]:
 
 def deadlines(model: AnytimeModel, n: int, full: float, calls: int) -> list[Row]:
     rng = random.Random(0)
-    estimate = model._latencies[n]
+    estimate = model.sampler.latencies[n]
     # Medians: near this end half the deadlines are shorter than what the one forced step and the decode happen to take.
     shortest = statistics.median(estimate.steps) + statistics.median(estimate.decodes)
     rows = []
@@ -152,7 +152,7 @@ def main() -> None:
     rows = deadlines(model, n, full, arguments.calls) + interruptions(model, n, full, arguments.interruptions)
     done.set()
     watcher.join()
-    estimate = model._latencies[n]
+    estimate = model.sampler.latencies[n]
     step, decode = max(estimate.steps), max(estimate.decodes)
     verdicts = decide(rows, step, decode, longest.value)
     facts = {

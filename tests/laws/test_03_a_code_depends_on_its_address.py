@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from anytime.model import BLOCK, AnytimeModel
+from anytime.model import AnytimeModel
 from anytime.priors import PriorNetwork
 from anytime.sampling.budget import Budget, LatencyEstimate
 from anytime.sampling.engines.base import Request
-from anytime.sampling.engines.eager import EagerEngine
+from anytime.sampling.engines.eager import BLOCK, EagerEngine
 from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
 from anytime.sampling.session import Session
 

@@ -126,7 +126,7 @@ def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -
     coarse = replace(model.sample(2, codes=2), model="0" * 64)
     with pytest.raises(UserError, match="another model"):
         model.refine(coarse)
-    with pytest.raises(UserError, match="has 2 codes already"):
+    with pytest.raises(UserError, match="already has 2 codes"):
         model.refine(model.sample(2, codes=2), codes=1)
 
 

@@ -146,7 +146,7 @@ def test_a_stall_that_was_seen_is_reckoned_with() -> None:
 
 def test_a_cold_engine_warms_up_before_the_clock_and_says_so() -> None:
     engine = FakeEngine([2.0], 3.0, cold=500.0)
-    with pytest.warns(DeadlineWarning, match="was cold for 4 rows: 503 s"):
+    with pytest.warns(DeadlineWarning, match="warmed up for 4 rows: 503 s"):
         assert spent(engine, 53) == (25, 53.0), "a decode was rehearsed"
     assert spent(engine, 53, warm_up(2.0, 3.0)) == (25, 53.0), "warm by now, so nothing is said"
 

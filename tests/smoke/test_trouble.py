@@ -93,7 +93,7 @@ def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: Co
 def test_an_unfinished_run_is_no_model_yet(unfinished: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     for words in (["sample", unfinished, "--out", tmp_path / "x.png"], ["info", unfinished]):
         sentence = run_cli(*words).sentence
-        assert "run that has not finished" in sentence
+        assert "unfinished run" in sentence
         assert "same `anytime train` command" in sentence
     assert not (tmp_path / "x.png").exists()
 

@@ -59,23 +59,23 @@ PREFIX = torch.tensor([[3, 1, 2]])
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"n": 0}, "-n must be at least 1, not 0"),
-        ({"n": -5}, "-n must be at least 1, not -5"),
-        ({"codes": 0}, "--codes must be between 1 and 8, the model's length, not 0"),
-        ({"codes": 9}, "--codes must be between 1 and 8, the model's length, not 9"),
-        ({"fraction": 1.5}, "--fraction must be above 0 and at most 1, not 1.5"),
-        ({"codes": 3, "fraction": 0.5}, "--codes and --fraction say the same thing twice; give one of them"),
-        ({"temperature": 0.0}, "--temperature must be above 0 and at most 100, not 0.0"),
-        ({"top_k": 0}, "--top-k must be at least 1, not 0"),
-        ({"top_p": 2.0}, "--top-p must be above 0 and at most 1, not 2.0"),
-        ({"prefix": PREFIX, "codes": 2}, "--prefix holds 3 codes, more than the 2 asked for; raise --codes"),
-        ({"prefix": PREFIX.expand(3, 3)}, "a prefix must have 1 row or 2 rows, one for each sample, not 3"),
-        ({"prefix": PREFIX + 14}, "--prefix holds the code 17; this model's codes run from 0 to 15"),
-        ({"prefix": PREFIX - 2}, "--prefix holds the code -1; this model's codes run from 0 to 15"),
-        ({"prefix": PREFIX.repeat(1, 3)}, "--prefix must be [batch, up to 8], not (1, 9)"),
+        ({"n": 0}, "`n` must be at least 1, not 0"),
+        ({"n": -5}, "`n` must be at least 1, not -5"),
+        ({"codes": 0}, "`codes` must be between 1 and 8, the model's length, not 0"),
+        ({"codes": 9}, "`codes` must be between 1 and 8, the model's length, not 9"),
+        ({"fraction": 1.5}, "`fraction` must be above 0 and at most 1, not 1.5"),
+        ({"codes": 3, "fraction": 0.5}, "`codes` and `fraction` both set the length; give one of them"),
+        ({"temperature": 0.0}, "`temperature` must be above 0 and at most 100, not 0.0"),
+        ({"top_k": 0}, "`top_k` must be at least 1, not 0"),
+        ({"top_p": 2.0}, "`top_p` must be above 0 and at most 1, not 2.0"),
+        ({"prefix": PREFIX, "codes": 2}, "`prefix` has 3 codes, more than the 2 requested; raise `codes`"),
+        ({"prefix": PREFIX.expand(3, 3)}, "`prefix` must have 1 row or 2 rows, one for each sample, not 3"),
+        ({"prefix": PREFIX + 14}, "`prefix` has the code 17; this model's codes run from 0 to 15"),
+        ({"prefix": PREFIX - 2}, "`prefix` has the code -1; this model's codes run from 0 to 15"),
+        ({"prefix": PREFIX.repeat(1, 3)}, "`prefix` must be [batch, up to 8], not (1, 9)"),
     ],
 )
-def test_a_request_that_cannot_be_met_names_its_flag(
+def test_a_request_that_cannot_be_met_names_its_argument(
     tiny: AnytimeModel, arguments: dict[str, Any], expected: str, refused: Refused
 ) -> None:
     assert refused(tiny.sample, **{"n": 2} | arguments) == expected
@@ -113,21 +113,21 @@ def test_quality_and_a_deadline(measured: AnytimeModel) -> None:
 
 @pytest.mark.parametrize("quality", [0.0, -0.5, 1.01, float("nan")])
 def test_what_is_no_quality(measured: AnytimeModel, quality: float, refused: Refused) -> None:
-    assert refused(measured.sample, 2, quality=quality) == f"--quality must be above 0 and at most 1, not {quality}"
+    assert refused(measured.sample, 2, quality=quality) == f"`quality` must be above 0 and at most 1, not {quality}"
 
 
 def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel, refused: Refused) -> None:
-    assert "say the same thing twice" in refused(measured.sample, 2, quality=0.5, codes=3)
-    assert "--fraction and --quality" in refused(measured.sample, 2, quality=0.5, fraction=0.5)
+    assert "`codes` and `quality` both set the length" in refused(measured.sample, 2, quality=0.5, codes=3)
+    assert "`fraction` and `quality`" in refused(measured.sample, 2, quality=0.5, fraction=0.5)
     for call in (tiny.sample, tiny.stream):
-        assert "--quality needs the model's table, which `anytime evaluate MODEL` makes" in refused(
+        assert "`quality` needs the model's quality table, which `anytime evaluate MODEL` writes" in refused(
             lambda c=call: list(c(2, quality=0.5))
         )  # type: ignore[misc]
     coarse = measured.sample(2, codes=4)
-    assert "the sample has 4 codes already" in refused(measured.refine, coarse, quality=0.5)
+    assert "the sample already has 4 codes" in refused(measured.refine, coarse, quality=0.5)
     with torch.no_grad():
         measured.autoencoder.quantizer.codebook[0, 0] += 1
-    assert "the quality table is of another model" in refused(measured.sample, 2, quality=0.5)
+    assert "the quality table belongs to another model" in refused(measured.sample, 2, quality=0.5)
 
 
 def test_the_quality_table_is_saved_with_the_model(measured: AnytimeModel, tiny: AnytimeModel, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_directory_with_the_quality_table_of_another_model(measured: AnytimeMo
         other.autoencoder.quantizer.codebook[0, 0] += 1
     other.save(tmp_path / "there")
     (tmp_path / "there" / "quality.json").write_bytes((tmp_path / "here" / "quality.json").read_bytes())
-    assert "is the table of another model" in refused(load, tmp_path / "there")
+    assert "is the quality table of another model" in refused(load, tmp_path / "there")
 
 
 # temperatures
@@ -170,7 +170,7 @@ def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan")])
 def test_impossible_temperatures_are_refused(tiny: AnytimeModel, temperature: float) -> None:
-    with pytest.raises(UserError, match="model: temperature must be above 0 and at most 100"):
+    with pytest.raises(UserError, match="`model.temperature` must be above 0 and at most 100"):
         replace(tiny.config, temperature=temperature)
 
 
@@ -198,9 +198,9 @@ def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, 
 
 def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel, refused: Refused) -> None:
     zeros = torch.zeros(2, 9, dtype=torch.long)
-    assert refused(tiny.decode, zeros) == "codes must be [batch, up to 8], not (2, 9)"
-    assert refused(tiny.decode, zeros[:, :3] + 16) == "codes holds the code 16; this model's codes run from 0 to 15"
-    assert refused(tiny.decode, zeros[:, :3] - 1) == "codes holds the code -1; this model's codes run from 0 to 15"
+    assert refused(tiny.decode, zeros) == "`codes` must be [batch, up to 8], not (2, 9)"
+    assert refused(tiny.decode, zeros[:, :3] + 16) == "`codes` has the code 16; this model's codes run from 0 to 15"
+    assert refused(tiny.decode, zeros[:, :3] - 1) == "`codes` has the code -1; this model's codes run from 0 to 15"
 
 
 # config
@@ -209,7 +209,7 @@ def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel, refus
 def test_a_prior_for_other_codes_is_refused(refused: Refused) -> None:
     config = _tiny()
     assert refused(replace, config, prior=replace(config.prior, length=9)) == (
-        "prior models 9 codes of 16, the autoencoder makes 8 of 16"
+        "the prior models 9 codes of 16, the autoencoder makes 8 of 16"
     )
     assert "8 codes of 17" in refused(replace, config, prior=replace(config.prior, codebook_size=17))
 
@@ -228,7 +228,7 @@ def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeMod
 
 def test_a_seed_out_of_range_is_named() -> None:
     for seed in (-1, 1 << 63):
-        with pytest.raises(UserError, match=f"--seed must be between 0 and 2.63 - 1, not {seed}"):
+        with pytest.raises(UserError, match=f"`seed` must be between 0 and 2.63 - 1, not {seed}"):
             AnytimeModel(_tiny()).sample(1, seed=seed)
 
 

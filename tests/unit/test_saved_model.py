@@ -82,15 +82,6 @@ def test_loading_never_unpickles(copied: Path, monkeypatch: pytest.MonkeyPatch) 
     load(copied)
 
 
-def test_a_model_saved_before_there_was_a_choice_of_priors_loads(copied: Path, tiny: AnytimeModel) -> None:
-    data = json.loads((copied / CONFIG).read_text())
-    assert (data["format"], data["prior"].pop("kind")) == (1, "transformer")
-    assert data["autoencoder"].pop("blocks") == 0
-    assert data.pop("hash") == tiny.hash
-    (copied / CONFIG).write_text(json.dumps(data))
-    assert load(copied).config == tiny.config
-
-
 def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
     prior = PixelCNNConfig(length=8, codebook_size=16, side=3, layers=2, width=8, head=8)
     model = AnytimeModel(replace(_tiny(), prior=prior))
@@ -99,11 +90,9 @@ def test_a_model_with_another_prior_saves_and_loads(tmp_path: Path) -> None:
     assert torch.equal(load(tmp_path).sample(3).codes, model.sample(3).codes)
 
 
-def test_a_name_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+def test_a_name_that_is_not_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refused(load, "nothing").startswith(
-        "nothing is no model: neither a run folder nor a saved model nor one of the package"
-    )
+    assert refused(load, "nothing").startswith("nothing is not a model: not a run directory, a saved model or a bundled model")
     assert "anytime train" in refused(load, "nothing")
 
 
@@ -114,7 +103,7 @@ def test_a_misspelt_run_gets_its_nearest(
     for name in ("digits-best", "mnist-paper"):
         (tmp_path / "runs" / name / "model").mkdir(parents=True)
     text = refused(load, "runs/digits-bset")
-    assert "runs/digits-bset is no model" in text
+    assert "runs/digits-bset is not a model" in text
     assert "did you mean 'runs/digits-best'?" in text and "runs/digits-best, runs/mnist-paper" in text
 
 
@@ -122,19 +111,19 @@ def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, refused: Refused) -
     storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
     (tmp_path / "checkpoints").mkdir()
     assert refused(load, tmp_path) == (
-        f"{tmp_path} is a run that has not finished; give the same `anytime train` command again to finish it"
+        f"{tmp_path} is an unfinished run; run the same `anytime train` command again to finish it"
     )
 
 
 def test_a_run_before_its_first_checkpoint_is_unfinished_too(tmp_path: Path, refused: Refused) -> None:
     storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
     storage.write_json(tmp_path / "environment.json", {"starts": []})
-    assert "a run that has not finished" in refused(load, tmp_path)
+    assert "an unfinished run" in refused(load, tmp_path)
 
 
 def test_missing_parts_are_named(copied: Path, refused: Refused) -> None:
     (copied / WEIGHTS).rename(copied / "elsewhere")
-    assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
+    assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore that file"
     (copied / "elsewhere").rename(copied / WEIGHTS)
     (copied / CONFIG).unlink()
     assert f"{copied / CONFIG} cannot be read as JSON" in refused(load, copied)
@@ -160,7 +149,7 @@ def test_weights_of_another_model_are_refused(copied: Path, tiny: AnytimeModel, 
         other.autoencoder.quantizer.codebook[0, 0] += 1
     other.save(tmp_path / "other")
     (copied / WEIGHTS).write_bytes((tmp_path / "other" / WEIGHTS).read_bytes())
-    assert refused(load, copied) == f"{copied / WEIGHTS} is not what its {CONFIG} names; restore both from where they came from"
+    assert refused(load, copied) == f"{copied / WEIGHTS} does not match the hash in {CONFIG}; restore both files"
 
 
 @pytest.mark.parametrize("change", [{"width": 32}, {"layers": 3}, {"layers": 1}], ids=str)
@@ -168,8 +157,8 @@ def test_weights_that_do_not_fit_their_config_are_refused(
     tiny: AnytimeModel, copied: Path, change: dict[str, int], refused: Refused
 ) -> None:
     config: ModelConfig = replace(tiny.config, prior=replace(tiny.config.prior, **change))
-    storage.write_json(copied / CONFIG, to_dict(config))
-    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from"
+    storage.write_json(copied / CONFIG, {"hash": tiny.hash, **to_dict(config)})
+    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both files"
 
 
 def test_damaged_weights_are_refused(copied: Path, refused: Refused) -> None:

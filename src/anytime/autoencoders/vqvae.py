@@ -116,6 +116,11 @@ class VQVAE(nn.Module):
     def codebook_size(self) -> int:
         return self.config.quantizer.codebook_size
 
+    @property
+    def device(self) -> torch.device:
+        """The device that the weights are on."""
+        return self.quantizer.codebook.device
+
     def latents(self, x: Float[Tensor, "batch channel *place"]) -> Float[Tensor, "batch length dim"]:
         """e(x), before quantization."""
         return to_latents(self.encoder(x), self.config.layout)

@@ -53,7 +53,9 @@ class TimedSampler:
 
     def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
         microbatch = self.model.engine.microbatch
-        return [self.model.session(min(microbatch, n - first), seed=seed).draw(codes) for first in range(0, n, microbatch)]
+        return [
+            self.model.session(min(microbatch, n - first), seed=seed).generate_codes(codes) for first in range(0, n, microbatch)
+        ]
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:

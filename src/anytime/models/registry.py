@@ -1,4 +1,4 @@
-"""Where models lie: in folders of their own, in finished runs, and in the package (`models/`, made by `anytime.export.bundle`)."""
+"""The model registry: finds saved models, models of finished runs and the bundled models in this package."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 BUNDLED_DIR = Path(__file__).parent
+"""Directory of the bundled models, written by `anytime export --to bundle`."""
 MAX_BYTES = 20_000_000
-"""Bytes of all models of the package together."""
+"""Maximum size of all bundled models together."""
 
 
 def bundled_names() -> list[str]:
-    """The models of the package."""
+    """Return the names of the bundled models."""
     return sorted(path.parent.name for path in BUNDLED_DIR.glob("*/config.json"))
 
 
 def find_bundled(name: str) -> Path | None:
-    """The folder of the package's model of that name."""
+    """Return the directory of a bundled model, or None."""
     return BUNDLED_DIR / name if name in bundled_names() else None
 
 
 def total_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder and below."""
+    """Return the size of all files in a directory and its subdirectories."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def locate(name: str | Path) -> Path:
-    """The folder that holds the model: a saved one as it is, a finished run's model inside it, else one of the package."""
+    """Return a model's directory: a saved model, the model of a finished run, or else a bundled model."""
     folder = Path(name)
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"
@@ -43,10 +44,10 @@ def locate(name: str | Path) -> Path:
 
 def _not_a_model(folder: Path) -> str:
     if (folder / "checkpoints").is_dir() or (folder / "environment.json").is_file():
-        return f"{folder} is a run that has not finished; give the same `anytime train` command again to finish it"
+        return f"{folder} is an unfinished run; run the same `anytime train` command again to finish it"
     if (folder / CONFIG).is_file():
-        return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore it from where it came from"
+        return f"{folder} has a {CONFIG} but no {WEIGHTS}; restore that file"
     known = [*bundled_names(), *(str(p.parent) for p in Path("runs").glob("*/model"))]
     hint = f"{did_you_mean(str(folder), known)}; or " if known else ""
-    bundled_text = "one of the package" if bundled_names() else "one of the package, which holds none yet"
-    return f"{folder} is no model: neither a run folder nor a saved model nor {bundled_text}; {hint}train one with `anytime train digits`"
+    kinds = "not a run directory, a saved model or a bundled model"
+    return f"{folder} is not a model: {kinds}; {hint}train one with `anytime train digits`"

@@ -1,1 +1,1 @@
-"""Drawing codes one by one, and stopping when told to."""
+"""Sampling codes one at a time, within a budget of codes, time or interruption."""

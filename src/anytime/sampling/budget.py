@@ -1,4 +1,4 @@
-"""How long a request may go on: by code count, by deadline, by interruption, or whichever comes first."""
+"""When a request stops: at a number of codes, a deadline or an interruption, whichever comes first."""
 
 from __future__ import annotations
 
@@ -11,80 +11,81 @@ from itertools import islice
 from anytime.core.errors import UserError
 
 MAX_WITHIN = 1e6
-"""Seconds: a deadline further away is a mistake in units."""
+"""Seconds: a longer deadline is a mistake in units."""
 
 
 class DeadlineWarning(UserWarning):
-    """A deadline was shorter than one step and one decode, or an engine had to warm up before its clock began."""
+    """A deadline is shorter than one step and one decode, or the engine had to warm up before the deadline's clock began."""
 
 
 class MemoryWarning(UserWarning):
-    """So many rows did not fit into memory; they are drawn in smaller parts."""
+    """A microbatch does not fit into memory and is split."""
 
 
 def code_count(length: int, codes: int | None = None, fraction: float | None = None) -> int:
-    """The number of codes asked for, all of them by default; `fraction` is max(1, round(fraction · length)).
+    """Return the number of codes requested, all of them by default; `fraction` is max(1, round(fraction · length)).
 
     >>> code_count(16), code_count(16, codes=4), code_count(16, fraction=0.25)
     (16, 4, 4)
     """
     if codes is not None and fraction is not None:
-        raise UserError("--codes and --fraction say the same thing twice; give one of them")
+        raise UserError("`codes` and `fraction` both set the length; give one of them")
     if fraction is not None:
         if not 0 < fraction <= 1:
-            raise UserError(f"--fraction must be above 0 and at most 1, not {fraction}")
+            raise UserError(f"`fraction` must be above 0 and at most 1, not {fraction}")
         return max(1, round(fraction * length))
     if codes is None:
         return length
     if not 1 <= codes <= length:
-        raise UserError(f"--codes must be between 1 and {length}, the model's length, not {codes}")
+        raise UserError(f"`codes` must be between 1 and {length}, the model's length, not {codes}")
     return codes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a request may spend. At least one code is always drawn."""
+    """What a request may use. At least one code is always sampled."""
 
     codes: int
-    """Stop after so many codes."""
+    """Maximum number of codes."""
     within: float | None = None
     """Seconds from the call to the finished, decoded sample."""
     stop: threading.Event | None = None
-    """Stop as soon as this is set, from any thread."""
+    """Stop as soon as this event is set, from any thread."""
 
     def __post_init__(self) -> None:
         if self.codes < 1:
-            raise UserError(f"--codes must be at least 1, not {self.codes}")
+            raise UserError(f"`codes` must be at least 1, not {self.codes}")
         if self.within is not None and not 0 < self.within <= MAX_WITHIN:  # NaN is refused too
-            raise UserError(f"--within must be above 0 and at most {MAX_WITHIN:.0f} seconds, not {self.within}")
+            raise UserError(f"`within` must be above 0 and at most {MAX_WITHIN:.0f} seconds, not {self.within}")
 
 
-WINDOW = 128  # measurements remembered: enough to have met an ordinary stall, few enough to follow a change of load
-QUANTILE = 0.985  # quantile of them that the next one is taken to cost: all but one freak in a full window
+WINDOW = 128  # measurements kept: enough to include an ordinary stall, few enough to follow a change of load
+QUANTILE = 0.985  # of the measurements, as the estimate of the next one: ignores one outlier in a full window
 
 
 @dataclass
 class LatencyEstimate:
-    """How long a step and a decode take, learned while they happen; one for each engine, device and batch size."""
+    """How long a step and a decode take, measured as they run. There is one for each engine, device and batch size."""
 
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     decodes: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     @property
     def step(self) -> float:
-        """What the next step is taken to cost: as much as nearly all before, and as the last two.
+        """Seconds expected for the next step: a high quantile of all, and at least the faster of the last two.
 
-        Steps grow along the sequence. Of the two the lesser: one slow step is a stall, which need not happen again.
+        Steps get slower along the sequence. A single slow step is a stall and need not happen again.
         """
         return max(_high_quantile(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
 
     @property
     def decode(self) -> float:
+        """Seconds expected for the next decode."""
         return _high_quantile(self.decodes)
 
 
 def _high_quantile(times: deque[float]) -> float:
-    """A high quantile of what was seen; nothing where nothing was, as only a first try can tell.
+    """Return a high quantile of the measurements, 0 if there are none.
 
     >>> _high_quantile(deque([1.0, 1.0, 3.0])), _high_quantile(deque())
     (3.0, 0.0)
@@ -96,10 +97,10 @@ def _high_quantile(times: deque[float]) -> float:
 
 
 def should_continue(budget: Budget, latency: LatencyEstimate, count: int, elapsed: float) -> bool:
-    """Whether another step fits: the rule by which every request stops.
+    """Return whether another step fits into the budget: the deadline rule.
 
-    A step is begun only if it and the decode are expected to end in time, so a request is late by at most what that one step
-    and that one decode take beyond expectation.
+    A step starts only if it and the decode are expected to end in time. So a request is late by at most what that step and
+    that decode take beyond their estimates.
     """
     if count >= budget.codes:
         return False

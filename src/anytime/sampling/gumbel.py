@@ -1,7 +1,7 @@
-"""The draw: Gumbel noise from a counter-based hash, so that a code depends on seed, row, position and what came before only.
+"""Sampling from logits with Gumbel noise that is a counter-based hash of seed, row, position and category.
 
-argmax(logits + Gumbel noise) is an exact draw from softmax(logits). Unlike inverse-CDF sampling, which flips codes at rounding
-ties of a long cumulative sum, only a near-tie of the two best categories can flip here.
+argmax(logits + Gumbel noise) is an exact sample of softmax(logits). Inverse-CDF sampling flips codes at rounding ties of a
+long cumulative sum; here only a near-tie of the two best categories can flip.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from anytime.core import random
 from anytime.core.errors import UserError
 
 CHUNK_SIZE = 16384
-"""Numbers made at once: enough to be worth the call, too few to be felt by who draws one code."""
+"""Noise values computed at once: enough to amortise the calls, too few to delay the first code."""
 
 
 def check_temperature(temperature: float, name: str) -> None:
-    """Refuse what logits cannot be divided by, or would drown in."""
+    """Refuse a temperature that logits cannot be divided by."""
     if not 0 < temperature <= 100:
-        raise UserError(f"{name} must be above 0 and at most 100, not {temperature}")
+        raise UserError(f"`{name}` must be above 0 and at most 100, not {temperature}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How the logits are turned into a distribution: divided by the temperature, then cut to the top k, then to the top p."""
+    """How logits become a distribution: divided by the temperature, then filtered to the top k, then to the top p."""
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature, "--temperature")
+        check_temperature(self.temperature, "temperature")
         if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"--top-k must be at least 1, not {self.top_k}")
+            raise UserError(f"`top_k` must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+            raise UserError(f"`top_p` must be above 0 and at most 1, not {self.top_p}")
 
 
 def gumbel(
     seed: int, rows: Int[Tensor, " batch"], position: int | Int[Tensor, "positions 1 1"], categories: int
 ) -> Float[Tensor, "*positions batch categories"]:
-    """Standard Gumbel noise for each row and category at one position of the sequence, or at several."""
+    """Standard Gumbel noise for each row and category, at one position of the sequence or at several."""
     category = torch.arange(categories, dtype=torch.int32, device=rows.device)
     return -torch.log(-torch.log(random.uniform(seed, rows[:, None], position, category[None])))
 
 
 class GumbelNoise:
-    """The noise of one request, made for several positions at a time while rows are few: it takes many small operations."""
+    """The noise of one request, computed for several positions at once if there are few rows."""
 
     def __init__(self, seed: int, rows: Int[Tensor, " batch"], categories: int) -> None:
         self.seed, self.rows, self.categories = seed, rows, categories
@@ -58,6 +58,7 @@ class GumbelNoise:
         self._first, self._chunk = 0, rows.new_empty(0)
 
     def at(self, position: int) -> Float[Tensor, "batch categories"]:
+        """Return the noise at one position."""
         if not self._first <= position < self._first + len(self._chunk):
             positions = torch.arange(position, position + self.stride, device=self.rows.device)
             self._first, self._chunk = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
@@ -65,7 +66,7 @@ class GumbelNoise:
 
 
 def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingSettings) -> Float[Tensor, "batch categories"]:
-    """Tempered float32 logits, −inf outside the top k and the top p."""
+    """Return float32 logits divided by the temperature, −inf outside the top k and the top p."""
     logits = logits.float() / settings.temperature
     if settings.top_k is not None and settings.top_k < logits.shape[1]:
         threshold = logits.topk(settings.top_k).values[:, -1:]
@@ -73,9 +74,8 @@ def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingS
     if settings.top_p is not None and settings.top_p < 1:
         ordered, index = logits.sort(descending=True, stable=True)
         probability = ordered.softmax(-1)
-        outside = (
-            probability.cumsum(-1) - probability >= settings.top_p
-        )  # the mass before it already suffices; the first always stays
+        # Outside: the mass before a category is already enough. The first category always stays.
+        outside = probability.cumsum(-1) - probability >= settings.top_p
         logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
     return logits
 
@@ -83,5 +83,5 @@ def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingS
 def gumbel_argmax(
     logits: Float[Tensor, "batch categories"], settings: SamplingSettings, noise: Float[Tensor, "batch categories"]
 ) -> Int[Tensor, " batch"]:
-    """The next code of each row."""
+    """Sample the next code of each row."""
     return (filter_logits(logits, settings) + noise).argmax(-1)

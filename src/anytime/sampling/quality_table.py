@@ -1,4 +1,4 @@
-"""How many codes for this quality: a table that an evaluation leaves beside the model, and the choice made from it."""
+"""The quality table: what an evaluation measured at each number of codes, and the fewest codes for a quality."""
 
 from __future__ import annotations
 
@@ -17,44 +17,40 @@ FILE = "quality.json"
 
 @dataclass(frozen=True, kw_only=True)
 class QualityRow:
-    """What was measured of samples or reconstructions of so many codes."""
+    """Measurements of samples and reconstructions with one number of codes."""
 
     codes: int
     fraction: float
     error: float
     """Held-out reconstruction error."""
     fid: float | None = None
-    """Of samples; at some lengths, and only where the Inception network measured it."""
+    """Of samples; at some lengths, and only if the Inception network was available."""
     latency_ms: float | None = None
-    """For a batch, decoding included; at some lengths."""
+    """Of a batch, decoding included; at some lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QualityTable:
-    """A model's lengths from one code to all, and which of them is good enough.
+    """A model's quality at each number of codes.
 
-    The quality of k codes is (least D of any length) / D(k), where D is FID if it was measured and the reconstruction error
-    otherwise: at quality 0.95 D is at most 1/0.95 of, some 5 % above, the best that this model does. A longer prefix counts for
-    at least as good as a shorter one, and quality 1 is all codes.
+    The quality of k codes is (least D of any length) / D(k). D is FID if it was measured, else the reconstruction error. At
+    quality 0.95, D is about 5 % above the best that the model reaches. Quality 1 is all codes.
 
-    The other candidate was the share of the way from one code to all, (D(1) − D(k)) / (D(1) − D(length)). It depends on how bad
-    the first code is, which nobody asks for: a D that falls from 0.2 to 0.022 has gone 95 % of the way at 0.031, 40 % above its
-    end, and a worse first code would make the same sample look better. A ratio means the same for FID and for the error, and
-    needs no FID of a single code. The best length rather than the last is the measure, so that a prior whose last codes do
-    harm is not asked for them below quality 1.
+    A ratio means the same for FID and for the error, and does not depend on how bad the first code is. It is relative to the
+    best length rather than the last, so that last codes that do harm are not used below quality 1.
     """
 
     model: str
-    """Hash of the model it belongs to."""
+    """Hash of the model."""
     scale: Literal["smoke", "full"]
     rows: tuple[QualityRow, ...]
     data: str
     examples: int
-    """Pictures behind the error."""
+    """Images that the error is averaged over."""
     samples: int
-    """Samples behind FID."""
+    """Samples that FID is computed from."""
     batch: int
-    """Samples behind the milliseconds."""
+    """Batch size of the latency measurement."""
     engine: str
     hardware: str
     date: str
@@ -64,21 +60,22 @@ class QualityTable:
             raise UserError("a quality table needs a row for every number of codes, 1 first")
         values = [value for row in self.rows for value in (row.error, row.fid) if value is not None]
         if not all(0 <= value < math.inf for value in values):
-            raise UserError("a quality table holds errors and FIDs that are no finite numbers of at least 0")
+            raise UserError("a quality table needs finite errors and FIDs of at least 0")
 
     @property
     def length(self) -> int:
+        """Full number of codes."""
         return len(self.rows)
 
     @property
     def metric(self) -> Literal["fid", "error"]:
-        """FID where it is known at full length and at another, else the error."""
+        """FID if it is known at full length and at another length, else the error."""
         known = [row for row in self.rows if row.fid is not None]
         return "fid" if len(known) > 1 and known[-1] is self.rows[-1] else "error"
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """Numbers of codes and the least D up to there, where it was measured."""
+        """Measured numbers of codes, each with the least D up to there."""
         best_so_far, found = math.inf, list[tuple[int, float]]()
         for row in self.rows:
             value = row.fid if self.metric == "fid" else row.error
@@ -88,10 +85,10 @@ class QualityTable:
         return found
 
     def codes_for(self, quality: float) -> int:
-        """The fewest codes of that quality.
+        """Return the fewest codes of that quality.
 
-        Between measured lengths D is taken to be straight, which is careful: such curves sag. Of the lengths below the
-        shortest that was measured nothing is known, and none of them is chosen.
+        D is interpolated linearly between measured lengths, which is conservative for a convex curve. No length below the
+        shortest measured one is chosen.
         """
         if quality == 1:
             return self.length
@@ -105,7 +102,7 @@ class QualityTable:
         return self.length
 
     def at(self, codes: int) -> float:
-        """D at that number of codes, straight between measured lengths."""
+        """Return D at a number of codes, interpolated linearly between measured lengths."""
         curve = self.curve
         for (before, worse), (further, better) in pairwise(curve):
             if before <= codes <= further:
@@ -113,7 +110,7 @@ class QualityTable:
         return curve[0][1]
 
     def explain(self, quality: float) -> str:
-        """The choice in words."""
+        """Return the choice for a quality as a sentence."""
         codes, name = self.codes_for(quality), "FID" if self.metric == "fid" else "error"
         best = self.curve[-1][1]
         return (
@@ -122,7 +119,7 @@ class QualityTable:
 
 
 def lines(table: QualityTable) -> list[str]:
-    """The measured lengths for a terminal."""
+    """Format the measured lengths for a terminal."""
     metric = "error" if table.metric == "error" else f"FID of {table.samples:,} samples"
     output = [
         f"by {metric}; {table.scale} scale, {table.engine} engine, batch {table.batch}, {table.hardware}",
@@ -133,34 +130,33 @@ def lines(table: QualityTable) -> list[str]:
         if row.latency_ms is not None:
             fid = "-" if row.fid is None else f"{row.fid:.2f}"
             quality = best / at if (at := table.at(row.codes)) else 1.0
-            cells = (
+            output.append(
                 f"{row.fraction:>8.2f}  {row.codes:>5}  {quality:>7.3f}  {row.error:>8.5f}  {fid:>8}  {row.latency_ms:>8.1f}"
             )
-            output.append(cells)
     return output
 
 
 def check_quality(quality: float) -> None:
-    """Refuse what is no quality."""
+    """Refuse a quality outside (0, 1]."""
     if not 0 < quality <= 1:  # NaN is refused too
-        raise UserError(f"--quality must be above 0 and at most 1, not {quality}")
+        raise UserError(f"`quality` must be above 0 and at most 1, not {quality}")
 
 
 def write_table(folder: Path, table: QualityTable) -> Path:
-    """Put a table beside the model that it belongs to."""
+    """Write a quality table next to its model."""
     storage.write_json(folder / FILE, asdict(table))
     return folder / FILE
 
 
 def read_table(folder: Path, model: str) -> QualityTable | None:
-    """The table beside a model, if there is one; another model's is refused."""
+    """Read the quality table next to a model, if there is one; refuse another model's."""
     path = folder / FILE
     if not path.is_file():
         return None
     table = from_dict(QualityTable, read_json(path), str(path))
     if table.model != model:
         raise UserError(
-            f"{path} is the table of another model ({table.model[:12]}…, this is {model[:12]}…); "
-            f"remove it and measure this one with `anytime evaluate`"
+            f"{path} is the quality table of another model ({table.model[:12]}…, this is {model[:12]}…); "
+            f"remove it and run `anytime evaluate` on this one"
         )
     return table

@@ -1,4 +1,4 @@
-"""The sample: what every request gives, whatever its budget was."""
+"""The result of a sampling request."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A complete sample."""
+    """A complete sample, whatever its number of codes."""
 
-    data: Tensor  # float32 in the data's range, the shape of n examples, on the model's device
-    codes: Tensor  # [n, codes drawn], int64, on the model's device
+    data: Tensor  # float32 in the data's range, [n, ...], on the model's device
+    codes: Tensor  # [n, codes sampled], int64, on the model's device
     seconds: float  # from the call to the finished, decoded tensor
     seed: int
-    rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on its neighbours
+    rows: Tensor  # [n] row numbers: a row's codes depend on its number, not on the other rows
     settings: SamplingSettings
-    model: str  # hash of the model that drew it
-    session: Session | None = field(default=None, repr=False, compare=False)  # where to go on from, if it is still there
+    model: str  # hash of the model that generated it
+    session: Session | None = field(default=None, repr=False, compare=False)  # for refining without recomputing the state
 
     def uint8(self) -> Tensor:
-        """The pictures as bytes."""
+        """Return images as bytes."""
         return (self.data * 255).round().clamp(0, 255).to(torch.uint8)
 
     def pick(self, rows: list[int]) -> Sample:
-        """The samples of these row numbers, which keep their numbers."""
+        """Return the samples with these row numbers, which they keep."""
         indices = {int(row): index for index, row in enumerate(self.rows)}
         for row in rows:
             if row not in indices:
-                raise UserError(f"--pick {row} is not among the {len(indices)} rows of the draft ({_format_rows(self.rows)})")
+                raise UserError(f"`pick` {row} is not among the {len(indices)} rows of the sample ({_format_rows(self.rows)})")
         chosen = torch.tensor([indices[row] for row in rows], dtype=torch.long)
         data, codes = (tensor[chosen.to(tensor.device)] for tensor in (self.data, self.codes))
         return replace(self, data=data, codes=codes, rows=self.rows[chosen], session=None)

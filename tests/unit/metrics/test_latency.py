@@ -74,6 +74,6 @@ def test_the_decoder_that_is_timed_is_the_engines_own(tiny: AnytimeModel, monkey
 def test_what_is_drawn_without_a_decode_is_what_a_request_draws(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tiny.sample(5, seed=3, codes=6).codes
     monkeypatch.setattr(tiny.engine, "decode", lambda codes: pytest.fail("decoded"))
-    assert torch.equal(tiny.session(5, seed=3).draw(6), asked)
+    assert torch.equal(tiny.session(5, seed=3).generate_codes(6), asked)
     monkeypatch.setattr(tiny.engine, "microbatch", 2)
     assert [len(codes) for codes in TimedSampler(tiny).draw(5, seed=3, codes=6)] == [2, 2, 1], "in waves, as a request is"

@@ -34,7 +34,7 @@ def bundled_dir(tiny: AnytimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_model_is_found_by_its_name(bundled_dir: Path, tiny: AnytimeModel) -> None:
-    assert registry.bundled_names() == ["little-one"], "a folder without a config is no model"
+    assert registry.bundled_names() == ["little-one"], "a directory without a config is not a model"
     assert load("little-one").hash == tiny.hash
     assert locate("little-one") == bundled_dir / "little-one"
 
@@ -59,7 +59,9 @@ def test_a_wrong_name_shows_the_list(name: str, bundled_dir: Path) -> None:
 def test_empty_registry_error(bundled_dir: Path) -> None:
     shutil.rmtree(bundled_dir / "little-one")
     assert registry.bundled_names() == []
-    with pytest.raises(UserError, match="nor one of the package, which holds none yet; train one with `anytime train digits`"):
+    with pytest.raises(
+        UserError, match="not a run directory, a saved model or a bundled model; train one with `anytime train digits`"
+    ):
         load("mnist")
 
 

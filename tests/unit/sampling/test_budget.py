@@ -34,17 +34,17 @@ def test_a_fraction_stays_within_the_code(length: int, fraction: float) -> None:
 
 
 @pytest.mark.parametrize("codes", [0, -3, 17])
-def test_codes_outside_the_model_name_the_flag_and_the_range(codes: int) -> None:
-    with pytest.raises(UserError, match=f"--codes must be between 1 and 16, the model's length, not {codes}"):
+def test_codes_outside_the_model_name_the_argument_and_the_range(codes: int) -> None:
+    with pytest.raises(UserError, match=f"`codes` must be between 1 and 16, the model's length, not {codes}"):
         code_count(16, codes=codes)
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.1, math.nan])
-def test_fractions_outside_the_unit_interval_name_the_flag(fraction: float) -> None:
-    with pytest.raises(UserError, match="--fraction must be above 0 and at most 1"):
+def test_fractions_outside_the_unit_interval_name_the_argument(fraction: float) -> None:
+    with pytest.raises(UserError, match="`fraction` must be above 0 and at most 1"):
         code_count(16, fraction=fraction)
 
 
 def test_both_at_once_are_refused() -> None:
-    with pytest.raises(UserError, match="--codes and --fraction"):
+    with pytest.raises(UserError, match="`codes` and `fraction`"):
         code_count(16, codes=4, fraction=0.25)

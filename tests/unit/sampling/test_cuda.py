@@ -187,7 +187,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model.sample(3000, within=0.2)  # a warm-up of more than a twentieth of it is said
-    assert any("was cold for 3000 rows" in str(w.message) for w in said)
+    assert any("warmed up for 3000 rows" in str(w.message) for w in said)
     full = model.sample(3000, within=10.0)
     half = model.sample(3000, within=full.seconds / 2)
     assert half.seconds <= full.seconds / 2 * 1.1
@@ -201,7 +201,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
 def test_rows_that_do_not_fit_are_halved_and_it_is_said(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[1].use("cuda", "bf16")
     model.engine.block = model.engine.microbatch = 1 << 20  # type: ignore[misc]  # 900 GB of cache
-    with pytest.warns(UserWarning, match="rows do not fit into memory; going on with"):
+    with pytest.warns(UserWarning, match="rows do not fit into memory; continuing with"):
         sample = model.sample(1 << 18, codes=1)
     assert len(sample.rows) == 1 << 18
     models[1].use("cuda", "fp32")

@@ -32,7 +32,7 @@ def test_a_cpu_gets_the_eager_engine_by_default(folder: Path) -> None:
     ("engine", "precision", "said"),
     [
         ("egaer", None, "did you mean 'eager'"),
-        ("cuda", None, "--engine cuda needs an NVIDIA GPU"),
+        ("cuda", None, "`engine` cuda needs an NVIDIA GPU"),
         ("eager", "bf16", "computes in fp32"),
         ("compiled", "fp16", "use fp32 or bf16"),
     ],
@@ -63,7 +63,7 @@ def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkey
         return start(engine, request)  # type: ignore[arg-type]
 
     monkeypatch.setattr(EagerEngine, "start", small)
-    with pytest.warns(MemoryWarning, match="rows do not fit into memory; going on with") as said:
+    with pytest.warns(MemoryWarning, match="rows do not fit into memory; continuing with") as said:
         sample = model.sample(300, seed=1)
     assert [str(w.message)[:9] for w in said] == ["300 rows ", "150 rows "]
     assert torch.equal(sample.codes, whole.codes)

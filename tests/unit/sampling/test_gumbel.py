@@ -148,20 +148,20 @@ def test_only_a_near_tie_can_flip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "flag"),
+    ("settings", "argument"),
     [
-        ({"temperature": 0.0}, "--temperature"),
-        ({"temperature": -1.0}, "--temperature"),
-        ({"temperature": 101.0}, "--temperature"),
-        ({"temperature": math.nan}, "--temperature"),
-        ({"top_k": 0}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
-        ({"top_p": 1.01}, "--top-p"),
-        ({"top_p": math.nan}, "--top-p"),
+        ({"temperature": 0.0}, "`temperature`"),
+        ({"temperature": -1.0}, "`temperature`"),
+        ({"temperature": 101.0}, "`temperature`"),
+        ({"temperature": math.nan}, "`temperature`"),
+        ({"top_k": 0}, "`top_k`"),
+        ({"top_p": 0.0}, "`top_p`"),
+        ({"top_p": 1.01}, "`top_p`"),
+        ({"top_p": math.nan}, "`top_p`"),
     ],
 )
-def test_impossible_settings_name_their_flag(settings: dict[str, Any], flag: str) -> None:
-    with pytest.raises(UserError, match=f"^{flag} must be .* not "):
+def test_impossible_settings_name_their_argument(settings: dict[str, Any], argument: str) -> None:
+    with pytest.raises(UserError, match=f"^{argument} must be .* not "):
         SamplingSettings(**settings)
 
 

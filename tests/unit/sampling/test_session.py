@@ -174,7 +174,7 @@ def test_picked_rows_keep_their_numbers() -> None:
     assert picked.rows.tolist() == [4, 1]
     assert torch.equal(picked.codes, sample.codes[[4, 1]])
     assert picked.pick([1]).rows.tolist() == [1]
-    with pytest.raises(UserError, match=r"--pick 6 is not among the 6 rows of the draft \(0 to 5\)"):
+    with pytest.raises(UserError, match=r"`pick` 6 is not among the 6 rows of the sample \(0 to 5\)"):
         sample.pick([6])
     with pytest.raises(UserError, match="4, 1"):
         picked.pick([0])
@@ -183,8 +183,8 @@ def test_picked_rows_keep_their_numbers() -> None:
 
 def test_a_budget_of_no_codes_or_of_too_many_is_refused_before_any_step() -> None:
     prior = FakePrior()
-    with pytest.raises(UserError, match="--codes must be at least 1, not 0"):
+    with pytest.raises(UserError, match="`codes` must be at least 1, not 0"):
         Budget(codes=0)
-    with pytest.raises(UserError, match="--codes must be between 1 and 6"):
+    with pytest.raises(UserError, match="`codes` must be between 1 and 6"):
         session_of(prior, torch.arange(2)).run(Budget(codes=7))
     assert prior.told == []

@@ -1,1 +1,1 @@
-"""Engines: what computes the next code and the decoded sample."""
+"""Engines: implementations of the prior's step and of the decoder, for different devices."""

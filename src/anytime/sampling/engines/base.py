@@ -1,7 +1,7 @@
-"""Engines: what computes the next code and the decode. All of them draw the same codes, up to rounding ties.
+"""The engine interface. All engines sample the same codes, up to rounding ties.
 
-An engine is given rows to work on (`start`), draws the next code of each (`step`) and turns codes into samples (`decode`).
-Who stops when, and why, is none of its business: that is the session's.
+An engine starts a batch (`start`), samples its next codes (`step`) and decodes codes (`decode`). The session decides when to
+stop.
 """
 
 from __future__ import annotations
@@ -16,75 +16,80 @@ from torch import Tensor
 from anytime.sampling.gumbel import SamplingSettings
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-CPU_DECODE_BATCH = 64  # on a CPU: feature maps that stay in the cache take a third less time
+CPU_DECODE_BATCH = 64
+"""Rows decoded at once on a CPU: feature maps that fit into its cache take a third less time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Codes that are there, and all that decides how they go on."""
+    """The codes given and everything that determines the following ones."""
 
-    codes: Tensor  # [n, given], none or more
+    codes: Tensor  # [n, prefix], prefix of 0 or more codes
     rows: Tensor  # [n] row numbers
     seed: int
     settings: SamplingSettings
-    model: str  # hash of the model they belong to
+    model: str  # hash of the model
 
 
-@dataclass(eq=False)  # two of them are never the same work
+@dataclass(eq=False)  # compared by identity
 class ActiveBatch:
-    """A draft that an engine works on. The engine alone touches `state`; it may keep the codes there, too."""
+    """A request in progress. Only the engine reads and writes `state`, which may hold the codes."""
 
     request: Request
-    steps_done: int = 0  # steps the prior's state has behind it
+    steps_done: int = 0  # of the prior
     state: Any = None
 
     @property
     def prefix_length(self) -> int:
-        """Codes that were there from the beginning: taken in, not drawn."""
+        """Codes given by the request."""
         return self.request.codes.shape[1]
 
     @property
     def count(self) -> int:
-        """Codes that are there."""
+        """Codes available, given or sampled."""
         return max(self.prefix_length, self.steps_done)
 
 
 @runtime_checkable
 class Engine(Protocol):
+    """What a session needs of an engine."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that `engine` selects it by."""
 
     @property
     def block(self) -> int:
-        """Rows computed at a time: fixed and aligned to row numbers, so that bulk work gives the same bytes however divided."""
+        """Rows computed at once. Fixed and aligned to row numbers, so that bulk work gives the same bytes however it is split."""
 
     @property
     def microbatch(self) -> int:
-        """Rows whose states are held at once."""
+        """Rows whose states are in memory at once."""
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """The device of codes and samples."""
 
     def is_warm(self, request: Request) -> bool:
-        """Whether this many rows with these settings can be drawn without first compiling or capturing anything."""
+        """Return whether this number of rows with these settings can run without compiling or capturing anything first."""
 
     def warm_up(self, request: Request) -> None:
-        """Make it so."""
+        """Compile and capture what the request needs."""
 
     def start(self, request: Request) -> ActiveBatch:
-        """Rows before their first step."""
+        """Return a batch before its first step."""
 
-    def step(self, rows: ActiveBatch, times: int = 1) -> None:
-        """Steps of the prior, each of which takes in the code before and draws the next unless it is given."""
+    def step(self, batch: ActiveBatch, times: int = 1) -> None:
+        """Run steps of the prior. Each feeds the previous code and samples the next unless it is given."""
 
-    def codes(self, rows: ActiveBatch) -> Int[Tensor, "n count"]:
-        """All codes that are there; a copy."""
+    def codes(self, batch: ActiveBatch) -> Int[Tensor, "n count"]:
+        """Return a copy of all codes available."""
 
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch ..."]:
-        """Complete samples from any prefix."""
+        """Return complete samples from a prefix of any length."""
 
     def wait(self) -> None:
-        """Return when all that was asked for is done, so that clocks tell the truth."""
+        """Return when the device has finished, so that clocks are right."""
 
     def release(self) -> None:
-        """Give back all memory held between requests."""
+        """Free all memory held between requests."""
