@@ -170,7 +170,7 @@ def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan")])
 def test_impossible_temperatures_are_refused(tiny: AnytimeModel, temperature: float) -> None:
-    with pytest.raises(UserError, match="`model.temperature` must be above 0 and at most 100"):
+    with pytest.raises(UserError, match=r"`model.temperature` must be above 0 and at most 100"):
         replace(tiny.config, temperature=temperature)
 
 
