@@ -86,9 +86,12 @@ def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -
 
 def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
-    from anytime.data.audio_io import file_loudness, write_wav_stream
+    from anytime.data.audio_io import measure_loudness, write_wav_stream
+    from anytime.data.files import local_file
 
-    levels = [file_loudness(path) for path in arguments.files]  # what cannot be read is said before anything is written
+    levels = [
+        measure_loudness(local_file(path)) for path in arguments.files
+    ]  # what cannot be read is said before anything is written
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
         work = _AudioReconstruction(model, count)
         write_wav_stream(arguments.out / name, work.chunks(path, level.gain))
@@ -112,9 +115,10 @@ class _AudioReconstruction:
         import numpy as np
 
         from anytime.data.audio_io import read_blocks
+        from anytime.data.files import local_file
 
         pending = np.zeros(0, np.int16)
-        for block in read_blocks(path, gain):
+        for block in read_blocks(local_file(path), gain):
             pending = np.concatenate([pending, block])
             full = len(pending) // (self.CROPS_PER_BATCH * self.crop) * self.CROPS_PER_BATCH * self.crop
             if full:

@@ -23,7 +23,7 @@ from torch import Tensor
 from anytime.core.errors import UserError
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path, write_atomic
-from anytime.data.files import DataFile, Stream, decoded_path
+from anytime.data.files import DataFile, decoded_path
 from anytime.data.recordings import Recordings, segment_recordings
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"}
@@ -59,83 +59,56 @@ class Loudness:
         return 1.0 if self.peak < _SILENCE_PEAK else min(TARGET_RMS / self.rms, MAX_PEAK / self.peak)
 
 
-def measure_loudness(stream: Stream, filename: str) -> Loudness:
+def measure_loudness(file: DataFile) -> Loudness:
     """Measure the loudness of a file; refuse one that is not audio, has no samples or holds NaN."""
     frames, squares, peak, clipped_frames = 0, 0.0, 0.0, 0
-    for block in _frames(stream, filename):
-        if not np.isfinite(block).all():
-            raise UserError(f"{filename} holds samples that are not numbers (NaN or infinity): remove or repair it")
-        mono = block.mean(1)
-        frames += len(mono)
-        squares += float(np.square(mono, dtype=np.float64).sum())
-        peak = max(peak, float(np.abs(mono).max()))
-        clipped_frames += int((np.abs(block) >= _CLIP_LEVEL).any(1).sum())
+    with _open(file) as sound:
+        for block in _frames(sound):
+            if not np.isfinite(block).all():
+                raise UserError(f"{file.path} holds samples that are not numbers (NaN or infinity): remove or repair it")
+            mono = block.mean(1)
+            frames += len(mono)
+            squares += float(np.square(mono, dtype=np.float64).sum())
+            peak = max(peak, float(np.abs(mono).max()))
+            clipped_frames += int((np.abs(block) >= _CLIP_LEVEL).any(1).sum())
     if frames == 0:
-        raise UserError(f"{filename} holds no samples: remove it")
+        raise UserError(f"{file.path} holds no samples: remove it")
     return Loudness((squares / frames) ** 0.5, peak, clipped_frames >= max(2, _CLIP_FRACTION * frames))
 
 
-def blocks(stream: Stream, filename: str, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
+def read_blocks(file: DataFile, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
     """Yield the samples at 16 kHz, averaged over channels and multiplied by `gain`."""
-    for block in _resampled(stream, filename):
-        yield (block * (gain * INT16_MAX)).round().clip(-INT16_MAX, INT16_MAX).astype(np.int16)
+    with _open(file) as sound:
+        for block in _resample((block.mean(1) for block in _frames(sound)), sound.samplerate):
+            yield (block * (gain * INT16_MAX)).round().clip(-INT16_MAX, INT16_MAX).astype(np.int16)
 
 
-def file_loudness(path: Path) -> Loudness:
-    """Measure the loudness of the file at `path`."""
-    with _open_path(path) as stream:
-        return measure_loudness(stream, str(path))
-
-
-def read_blocks(path: Path, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
-    """Yield the samples of the file at `path`, at 16 kHz and multiplied by `gain`."""
-    with _open_path(path) as stream:
-        yield from blocks(stream, str(path), gain)
-
-
-@contextmanager
-def _open_path(path: Path) -> Iterator[Stream]:
-    try:
-        with path.open("rb") as stream:
-            yield stream
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of an audio file") from error
-
-
-def _resampled(stream: Stream, filename: str) -> Iterator[Float[np.ndarray, " time"]]:
-    stream.seek(0)
-    with _sound_file(stream, filename) as file:
-        rate = file.samplerate
-    stream.seek(0)
-    mono = (block.mean(1) for block in _frames(stream, filename))
+def _resample(blocks: Iterable[Float[np.ndarray, " time"]], rate: int) -> Iterator[Float[np.ndarray, " time"]]:
     if rate == SAMPLE_RATE:
-        yield from mono
+        yield from blocks
         return
     resampler = _module("soxr").ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
-    for block in mono:
+    for block in blocks:
         yield resampler.resample_chunk(block)
     yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
 
 
-def _frames(stream: Stream, filename: str) -> Iterator[Float[np.ndarray, "time channel"]]:
-    try:
-        with _sound_file(stream, filename) as file:
-            yield from file.blocks(_BLOCK, dtype="float32", always_2d=True)
-    except RuntimeError as error:  # libsndfile's own, at damage inside the file
-        raise _unreadable(filename, error) from error
+def _frames(sound: Any) -> Iterator[Float[np.ndarray, "time channel"]]:
+    blocks: Iterator[np.ndarray] = sound.blocks(_BLOCK, dtype="float32", always_2d=True)
+    return blocks
 
 
-def _sound_file(stream: Stream, filename: str) -> Any:
+@contextmanager
+def _open(file: DataFile) -> Iterator[Any]:
+    """Open with soundfile; libsndfile reports damage when it opens a file or later, when it reads."""
     soundfile = _module("soundfile")
-    try:
-        return soundfile.SoundFile(stream)
-    except (RuntimeError, TypeError) as error:
-        raise _unreadable(filename, error) from error
-
-
-def _unreadable(filename: str, error: Exception) -> UserError:
-    reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
-    return UserError(f"{filename} is not a readable audio file ({reason}): remove or replace it")
+    with file.open() as stream:
+        try:
+            with soundfile.SoundFile(stream) as sound:
+                yield sound
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
+            raise UserError(f"{file.path} is not a readable audio file ({reason}): remove or replace it") from error
 
 
 def _module(name: str) -> ModuleType:
@@ -191,12 +164,11 @@ def _decode_all(files: Sequence[DataFile], path: Path) -> None:
     try:
         with atomic_path(path) as partial, partial.open("wb") as out:
             for row, file in enumerate(track(files, len(files), "reading audio files")):
-                with file.open() as stream:
-                    loudness = measure_loudness(stream, file.path)
-                    file_stats[row, 1] = loudness.clipped
-                    for block in blocks(stream, file.path, loudness.gain):
-                        out.write(block.tobytes())
-                        file_stats[row, 0] += len(block)
+                loudness = measure_loudness(file)
+                file_stats[row, 1] = loudness.clipped
+                for block in read_blocks(file, loudness.gain):
+                    out.write(block.tobytes())
+                    file_stats[row, 0] += len(block)
                 if not file_stats[row, 0]:
                     raise UserError(f"{file.path} is shorter than one sample at 16 kHz: remove it")
         with atomic_path(path.with_suffix(".npy")) as partial, partial.open("wb") as out:

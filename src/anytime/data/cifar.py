@@ -25,24 +25,18 @@ BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 def read_cifar10(options: ReadOptions) -> Dataset:
     """Read CIFAR-10 from the first of the three forms that is present."""
-    forms: dict[str, Callable[[Path], tuple[Tensor, Tensor]]] = {FOLDER: _folder, ARCHIVE: _archive, ARRAYS: _arrays}
-    if options.root.name == FOLDER:
-        return with_random_validation(options.name, *_folder(options.root), _source(FOLDER))
-    for form, read in forms.items():
-        if (options.root / form).exists():
-            return with_random_validation(options.name, *read(options.root / form), _source(form))
-    raise UserError(f"{options.root} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point `data` at a folder that holds one")
-
-
-def _source(form: str) -> str:
-    return f"CIFAR-10, all pixels as published, from {form}"
+    root = options.root.parent if options.root.name == FOLDER else options.root
+    readers: dict[str, Callable[[Path], tuple[Tensor, Tensor]]] = {FOLDER: _folder, ARCHIVE: _archive, ARRAYS: _arrays}
+    for form, read in readers.items():
+        if (root / form).exists():
+            source = f"CIFAR-10, all pixels as published, from {form}"
+            return with_random_validation(options.name, *read(root / form), source)
+    raise UserError(f"{root} lacks {FOLDER}/, {ARCHIVE} and {ARRAYS}: point `data` at a folder that holds one")
 
 
 def _folder(path: Path) -> tuple[Tensor, Tensor]:
-    missing = [name for name in BATCHES if not (path / name).is_file()]
-    if missing:
-        raise UserError(f"{path} lacks {', '.join(missing)}: unpack {ARCHIVE} again")
-    return _join([read_batch((path / name).read_bytes(), path / name) for name in BATCHES])
+    found = {name: path / name for name in BATCHES}
+    return _batches({name: file.read_bytes() for name, file in found.items() if file.is_file()}, path)
 
 
 def _archive(path: Path) -> tuple[Tensor, Tensor]:
@@ -54,13 +48,14 @@ def _archive(path: Path) -> tuple[Tensor, Tensor]:
                     contents[Path(member.name).name] = stream.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole tar file ({error}): download it again") from error
+    return _batches(contents, path)
+
+
+def _batches(contents: dict[str, bytes], path: Path) -> tuple[Tensor, Tensor]:
     missing = [name for name in BATCHES if name not in contents]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}: download it again")
-    return _join([read_batch(contents[name], path / name) for name in BATCHES])
-
-
-def _join(batches: list[UInt8[np.ndarray, "n 3072"]]) -> tuple[Tensor, Tensor]:
+    batches = [read_batch(contents[name], path / name) for name in BATCHES]
     *train, test = (torch.from_numpy(batch.reshape(-1, 3, 32, 32).copy()) for batch in batches)
     return torch.cat(train), test
 
@@ -102,10 +97,8 @@ def _latin1(text: str, encoding: str) -> bytes:
 # The functions that rebuild an array, up to pickle protocol 4 and in 5; taken from numpy, as their place depends on its version.
 _RECONSTRUCT, _FROM_BUFFER = np.zeros(1).__reduce_ex__(4)[0], np.zeros(1).__reduce_ex__(5)[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
-    ("numpy._core.numeric", "_frombuffer"): _FROM_BUFFER,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _FROM_BUFFER for core in ("core", "_core")},
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _latin1,

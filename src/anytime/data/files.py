@@ -21,8 +21,8 @@ Stream = BufferedReader | BytesIO
 class Archive:
     """A zip file that several threads may read."""
 
-    def __init__(self, path: Path) -> None:
-        self._zip, self._lock = zipfile.ZipFile(path), threading.Lock()
+    def __init__(self, file: Path | BytesIO) -> None:
+        self._zip, self._lock = zipfile.ZipFile(file), threading.Lock()
 
     def read(self, name: str, count: int = -1) -> bytes:
         """Return the first `count` bytes of a member, by default all of them."""
@@ -69,7 +69,13 @@ class DataFile:
         try:
             yield
         except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{self.path} cannot be read ({error}): remove or replace it") from error
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.path} cannot be read ({reason}): check its path, or remove or replace it") from error
+
+
+def local_file(path: Path) -> DataFile:
+    """Return the file at `path`, which need not be part of a dataset."""
+    return DataFile(path.parent, path.name, "")
 
 
 def find_files(root: Path, suffixes: Set[str]) -> list[DataFile]:

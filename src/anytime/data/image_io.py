@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from anytime.core.errors import UserError
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path
-from anytime.data.files import DataFile, Stream, decoded_path
+from anytime.data.files import DataFile, decoded_path, local_file
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 PREPROCESSING = "centre square, Lanczos"  # what `decode` does; arrays cached by another rule are not used
@@ -34,45 +34,41 @@ def is_image(head: bytes) -> bool:
 
 def read_image(path: Path, channels: int, size: int) -> UInt8[Tensor, "channel size size"]:
     """Read the centre square of an image file at `size`, enlarged if the image is smaller."""
-    try:
-        with path.open("rb") as stream:
-            return torch.from_numpy(decode(stream, str(path), size, channels)[0])
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}): give the path of an image") from error
+    return torch.from_numpy(decode(local_file(path), size, channels)[0])
 
 
-def header(stream: Stream, filename: str) -> tuple[bool, int]:
+def header(file: DataFile) -> tuple[bool, int]:
     """Return whether an image is stored as grey, and its shorter side, without decoding it."""
-    from PIL import Image
-
-    try:
-        with Image.open(stream) as image:
-            return image.mode in _GREY_MODES, min(image.size)
-    except Exception as error:  # see decode
-        raise _unreadable(filename, error) from error
+    with _open(file) as image:
+        return image.mode in _GREY_MODES, min(image.size)
 
 
-def decode(stream: Stream, filename: str, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
+def decode(file: DataFile, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
     """Return the centre square of an image at `size`, and the length of its original shorter side.
 
     Pillow widens the Lanczos filter when shrinking, so nothing aliases. An image of exactly `size` keeps its pixels.
     An animation yields its first frame.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    try:
-        with Image.open(stream) as image:
-            image.load()
-            flat = _flatten(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    except Exception as error:  # on broken bytes Pillow's decoders raise a dozen types, SyntaxError and struct.error among them
-        raise _unreadable(filename, error) from error
+    with _open(file) as image:
+        image.load()
+        flat = _flatten(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
     pixels = np.asarray(_square(flat, size)).reshape(size, size, channels)
     return np.array(pixels.transpose(2, 0, 1), order="C"), min(flat.size)
 
 
-def _unreadable(filename: str, error: Exception) -> UserError:
-    reason = "unknown image format" if "cannot identify" in str(error) else str(error) or type(error).__name__
-    return UserError(f"{filename} is not a readable image ({reason}): remove or replace it")
+@contextmanager
+def _open(file: DataFile) -> Iterator[_Image]:
+    from PIL import Image
+
+    with file.open() as stream:
+        try:
+            with Image.open(stream) as image:
+                yield image
+        except Exception as error:  # on broken bytes Pillow raises a dozen types, SyntaxError and struct.error among them
+            reason = "unknown image format" if "cannot identify" in str(error) else str(error) or type(error).__name__
+            raise UserError(f"{file.path} is not a readable image ({reason}): remove or replace it") from error
 
 
 def _flatten(image: _Image, mode: str) -> _Image:
@@ -127,8 +123,7 @@ def _count_channels(files: Sequence[DataFile], size: int) -> int:
     """Return 1 if all images are grey, else 3; refuse images smaller than `size` before any is decoded."""
     grey, small = True, list[DataFile]()
     for file in track(files, len(files), "reading image headers"):
-        with file.open() as stream:
-            is_grey, side = header(stream, file.path)
+        is_grey, side = header(file)
         grey &= is_grey
         if side < size:
             small.append(file)
@@ -149,8 +144,7 @@ def _decode_all(files: Sequence[DataFile], size: int, channels: int) -> UInt8[np
     def fill(start: int) -> list[DataFile]:
         small = []
         for row, file in enumerate(files[start : start + _BLOCK], start):
-            with file.open() as stream:
-                pixels[row], side = decode(stream, file.path, size, channels)
+            pixels[row], side = decode(file, size, channels)
             if side < size:
                 small.append(file)
         return small

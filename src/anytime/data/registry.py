@@ -41,11 +41,9 @@ class DatasetInfo:
     """whether its own examples may be part of published results"""
 
 
-_IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
-
-
-def _idx_files(base: str, hashes: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[RemoteFile, ...]:
-    return tuple(RemoteFile(n, base + n, f"md5:{h}", s) for n, h, s in zip(_IDX, hashes, sizes, strict=True))
+def _published(base: str, *files: tuple[str, str, int]) -> tuple[RemoteFile, ...]:
+    """Return the files at a base address, from their names, MD5 checksums and sizes."""
+    return tuple(RemoteFile(name, base + name, f"md5:{md5}", size) for name, md5, size in files)
 
 
 def _google_drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
@@ -72,15 +70,12 @@ _ENTRIES = (
         homepage="http://yann.lecun.com/exdb/mnist/",
         reader=read_mnist,
         label_reader=read_mnist_labels,
-        files=_idx_files(
+        files=_published(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-            ),
-            (9_912_422, 28_881, 1_648_877, 4_542),
+            ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+            ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+            ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+            ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
         ),
     ),
     DatasetInfo(
@@ -91,15 +86,12 @@ _ENTRIES = (
         homepage="https://github.com/zalandoresearch/fashion-mnist",
         reader=read_mnist,
         label_reader=read_mnist_labels,
-        files=_idx_files(
+        files=_published(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            (
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "bb300cfdad3c16e7a12a480ee83cd310",
-            ),
-            (26_421_880, 29_515, 4_422_102, 5_148),
+            ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
+            ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
+            ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
+            ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
         ),
     ),
     DatasetInfo(
@@ -109,13 +101,8 @@ _ENTRIES = (
         licence="none stated; research use is customary",
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
         reader=read_cifar10,
-        files=(
-            RemoteFile(
-                "cifar-10-python.tar.gz",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-                "md5:c58f30108f718f92721af3b95e74349a",
-                170_498_071,
-            ),
+        files=_published(
+            "https://www.cs.toronto.edu/~kriz/", ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071)
         ),
     ),
     DatasetInfo(

@@ -10,7 +10,8 @@ import pytest
 import soundfile
 
 from anytime.core.errors import UserError
-from anytime.data.audio_io import INT16_MAX, MAX_PEAK, SAMPLE_RATE, TARGET_RMS, file_loudness, measure_loudness, read_blocks
+from anytime.data.audio_io import INT16_MAX, MAX_PEAK, SAMPLE_RATE, TARGET_RMS, measure_loudness, read_blocks
+from anytime.data.files import local_file
 
 
 def tone(rate: int, seconds: float = 0.5, frequency: float = 440.0) -> np.ndarray:
@@ -19,8 +20,8 @@ def tone(rate: int, seconds: float = 0.5, frequency: float = 440.0) -> np.ndarra
 
 def read_audio(path: Path) -> tuple[np.ndarray, float]:
     """A whole file at the common loudness, and the gain that brought it there."""
-    gain = file_loudness(path).gain
-    return np.concatenate(list(read_blocks(path, gain))), gain
+    gain = measure_loudness(local_file(path)).gain
+    return np.concatenate(list(read_blocks(local_file(path), gain))), gain
 
 
 def loudest(samples: np.ndarray) -> float:
@@ -74,8 +75,7 @@ def test_clipping_is_noticed(tmp_path: Path) -> None:
     for name, loud in (("clean", 3.0), ("clipped", 6.0)):
         soundfile.write(tmp_path / f"{name}.wav", np.clip(loud * tone(SAMPLE_RATE), -1, 1), SAMPLE_RATE)
     for name in ("clean", "clipped"):
-        with (tmp_path / f"{name}.wav").open("rb") as stream:
-            assert measure_loudness(stream, name).clipped == (name == "clipped")
+        assert measure_loudness(local_file(tmp_path / f"{name}.wav")).clipped == (name == "clipped")
 
 
 def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
@@ -100,16 +100,13 @@ def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_hours_is_streamed(tmp_path: Path) -> None:
     """Three hours at 8 kHz, 8 bits: decoded whole it would take 345 MB as float32, and four times that in double precision."""
-    from anytime.data.audio_io import blocks
-
     path = tmp_path / "hours.wav"
     with soundfile.SoundFile(path, "w", 8000, 1, "PCM_U8") as file:
         minute = tone(8000, 60)
         for _ in range(180):
             file.write(minute)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with path.open("rb") as stream:
-        level = measure_loudness(stream, "hours")
-        count = sum(len(block) for block in blocks(stream, "hours", level.gain))
+    loudness = measure_loudness(local_file(path))
+    count = sum(len(block) for block in read_blocks(local_file(path), loudness.gain))
     assert abs(count - 3 * 3600 * SAMPLE_RATE) < SAMPLE_RATE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes

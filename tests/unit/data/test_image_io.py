@@ -1,25 +1,39 @@
 from __future__ import annotations
 
 import io
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from anytime.core.errors import UserError
+from anytime.data.files import Archive, DataFile
 from anytime.data.image_io import decode, header
 
 
-def saved(image: Image.Image, kind: str = "PNG", **options: object) -> io.BytesIO:
+def file_of(content: bytes) -> DataFile:
+    """The file a.png with this content, in a zip file in memory."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a.png", content)
+    return DataFile(Path(), "a.png", "", Archive(stream))
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
     stream = io.BytesIO()
     image.save(stream, kind, **options)
-    stream.seek(0)
-    return stream
+    return stream.getvalue()
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: object) -> DataFile:
+    return file_of(encoded(image, kind, **options))
 
 
 def test_an_image_of_the_size_keeps_its_pixels(random: np.random.Generator) -> None:
     pixels = random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    found, side = decode(saved(Image.fromarray(pixels)), "a", 16, 3)
+    found, side = decode(saved(Image.fromarray(pixels)), 16, 3)
     assert np.array_equal(found, pixels.transpose(2, 0, 1))
     assert side == 16
 
@@ -29,33 +43,33 @@ def test_the_centre_square_is_taken(upright: bool) -> None:
     pixels = np.zeros((178, 218), np.uint8)
     pixels[:, 20:198] = 200  # the centre 178 of 218
     image = Image.fromarray(pixels.T if upright else pixels)
-    assert (decode(saved(image), "a", 64, 1)[0] == 200).all()
+    assert (decode(saved(image), 64, 1)[0] == 200).all()
 
 
 def test_shrinking_does_not_alias() -> None:
     stripes = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
-    found = decode(saved(Image.fromarray(stripes)), "a", 16, 1)[0][0, 2:-2, 2:-2]
+    found = decode(saved(Image.fromarray(stripes)), 16, 1)[0][0, 2:-2, 2:-2]
     assert np.ptp(found.astype(int)) < 10
 
 
 def test_transparency_lies_over_white() -> None:
     image = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
-    assert (decode(saved(image), "a", 8, 3)[0] == 255).all()
+    assert (decode(saved(image), 8, 3)[0] == 255).all()
     palette = Image.new("P", (8, 8), 0)
     palette.info["transparency"] = 0
-    assert (decode(saved(palette, transparency=0), "a", 8, 3)[0] == 255).all()
+    assert (decode(saved(palette, transparency=0), 8, 3)[0] == 255).all()
 
 
 def test_sixteen_bits_are_scaled_not_clipped() -> None:
     image = Image.fromarray(np.full((8, 8), 0x8000, np.uint16))
-    assert header(saved(image), "a") == (True, 8)
-    assert (decode(saved(image), "a", 8, 1)[0] == 0x80).all()
+    assert header(saved(image)) == (True, 8)
+    assert (decode(saved(image), 8, 1)[0] == 0x80).all()
 
 
 def test_the_first_frame_of_an_animation_is_used() -> None:
     frames = [Image.new("L", (8, 8), value) for value in (40, 200)]
-    stream = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert (decode(stream, "a", 8, 1)[0] == 40).all()
+    file = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert (decode(file, 8, 1)[0] == 40).all()
 
 
 def test_the_camera_held_upright_is_respected() -> None:
@@ -63,7 +77,7 @@ def test_the_camera_held_upright_is_respected() -> None:
     pixels[0] = 255
     exif = Image.Exif()
     exif[0x0112] = 3  # turned by half
-    found = decode(saved(Image.fromarray(pixels), exif=exif), "a", 8, 3)[0]
+    found = decode(saved(Image.fromarray(pixels), exif=exif), 8, 3)[0]
     assert (found[:, -1] == 255).all()
     assert (found[:, 0] == 0).all()
 
@@ -72,12 +86,12 @@ def test_the_camera_held_upright_is_respected() -> None:
     ("mode", "grey"), [("L", True), ("1", True), ("LA", True), ("RGB", False), ("RGBA", False), ("P", False)]
 )
 def test_grey_is_known_by_the_mode(mode: str, grey: bool) -> None:
-    assert header(saved(Image.new(mode, (9, 12))), "a") == (grey, 9)
+    assert header(saved(Image.new(mode, (9, 12)))) == (grey, 9)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP"])
 def test_broken_images_are_refused_by_name(kind: str, random: np.random.Generator) -> None:
-    whole = saved(Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)), kind).getvalue()
+    whole = encoded(Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)), kind)
     for content in (b"", b"no image", whole[: len(whole) // 2], whole[:20]):
         with pytest.raises(UserError, match=r"^a\.png is not a readable image \(.+\): remove or replace it$"):
-            decode(io.BytesIO(content), "a.png", 8, 3)
+            decode(file_of(content), 8, 3)
