@@ -1,6 +1,6 @@
 """The command line: one file per verb.
 
-Parsing needs neither torch nor the rest of the library; a verb imports what it uses when it runs, so `--help` answers at once.
+A verb imports torch and the library only when it runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import NoReturn
 from anytime.core.errors import UserError, did_you_mean, out_of_memory
 
 VERBS = {
-    "data": "known data sets, their state, verified download",
-    "train": "train a model: pretrain, ordered, prior; the same command again resumes",
-    "sample": "draw samples from any number of codes",
-    "reconstruct": "encode pictures or sounds and decode them from their first codes",
-    "evaluate": "FID, error, bits and speed by number of codes; a report",
-    "reproduce": "the paper's figures: train, measure, decide, draw; without a name, the list",
-    "bench": "measure this machine: samples a second by engine, batch and codes",
-    "info": "what a model is and whether it is whole",
+    "data": "List the known datasets, or download one and verify it.",
+    "train": "Train a model in stages: pretrain, ordered, prior. The same command again resumes the run.",
+    "sample": "Generate samples from any number of codes.",
+    "reconstruct": "Encode images or audio files and decode them from their first codes.",
+    "evaluate": "Measure FID, error, bits and speed by number of codes, and write a report.",
+    "reproduce": "Reproduce a figure or table of the paper. Without a name, list the experiments.",
+    "bench": "Measure sampling speed on this machine by engine, batch size and number of codes.",
+    "info": "Describe a model and check its files.",
 }
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run one verb; a user's mistake is one sentence on stderr and exit status 2."""
-    # Threads that spin while they wait bring a shared machine to its knees; read when torch is imported.
+    """Run one verb; for a user's mistake, print one sentence on stderr and exit with status 2."""
+    # Waiting threads must not spin: on a shared machine that takes the cores of others. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that does not know a sign shows a question mark
+            stream.reconfigure(errors="replace")  # a terminal without a character shows a question mark
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         _flush()
@@ -44,12 +44,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        print("anytime: this does not fit into memory; ask for fewer or smaller things at a time", file=sys.stderr)
+        print("anytime: this does not fit into memory; ask for less at a time", file=sys.stderr)
         _quit(2)
     except KeyboardInterrupt:
         print("anytime: interrupted", file=sys.stderr)
         _quit(130)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _discard_output()
         _quit(1)
     except OSError as error:
@@ -61,15 +61,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _discard_output() -> None:
-    """Send what is still to be flushed nowhere: the interpreter would try again at its exit, and complain."""
+    """Send the rest of stdout to the null device: the interpreter flushes it at exit and would report an error."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _quit(status: int) -> NoReturn:
-    """End the process. One of several ranks does so at once, before anything is taken down, an error's traceback included:
-    gloo's threads may hang in that, or in the interpreter's own exit, and the others wait for us.
-    """
+    """End the process. One of several ranks ends at once: gloo's threads may hang in the interpreter's exit."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _flush()
         os._exit(status)
@@ -87,20 +85,23 @@ def _run(argv: list[str]) -> int:
         return 0
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
-        raise UserError(f"{verb!r} is no verb; {did_you_mean(verb, VERBS)}")
-    from anytime.cli.options import parse
+        raise UserError(f"{verb!r} is not a verb; {did_you_mean(verb, VERBS)}")
+    from anytime.cli.options import parse, with_flags
 
     module = importlib.import_module(f"anytime.cli.{verb}")
-    arguments = parse(module.Arguments, rest, f"anytime {verb}", VERBS[verb])
-    result = module.run(arguments)
-    if arguments.json and result is not None:  # None: another rank answers
+    arguments = parse(module.Arguments, rest, verb, VERBS[verb], getattr(module, "EXAMPLES", ()))
+    try:
+        result = module.run(arguments)
+    except UserError as error:
+        raise UserError(with_flags(str(error), module.Arguments)) from error
+    if arguments.json and result is not None:  # None: another rank prints it
         print(json.dumps(result))
     return 0
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by who called us
+        if stream is not None:  # closed by the caller
             stream.flush()
 
 
@@ -108,7 +109,7 @@ def _overview() -> str:
     lines = [
         "Generative models that you can stop at any moment.",
         "",
-        "usage: anytime VERB … ; anytime VERB --help says more",
+        "usage: anytime VERB [OPTIONS]; anytime VERB --help lists the options",
         "",
     ]
     return "\n".join(lines + [f"  {verb:<12} {text}" for verb, text in VERBS.items()])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.options import Common, typed_command
+from anytime.cli.options import Common, option, typed_command
+from anytime.cli.values import parse_ints
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -20,37 +21,42 @@ if TYPE_CHECKING:
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
+EXAMPLES = ("anytime bench sampling mnist --batches 1 --every 100 --repeats 1 --hf-baseline none --out bench",)
 HEADER = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    benchmark: Annotated[Literal["sampling"], tyro.conf.Positional]
-    """sampling: seconds by engine, batch and number of codes, decoding included."""
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = "cifar10"
-    """A model's folder, or mnist, cifar10, celeba or audiomnist: a recipe's networks with random weights."""
-    recipe: Literal["paper", "best"] | None = None
-    """Whose networks these are, by default the paper's."""
-    batches: Annotated[str, tyro.conf.arg(metavar="N,N,…")] = "1,100"
-    """Samples at a time."""
-    every: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
+    """Arguments of `anytime bench`."""
+
+    benchmark: Annotated[Literal["sampling"], tyro.conf.Positional, option("sampling")]
+    """sampling: latency by engine, batch size and number of codes, decoding included."""
+    model: Annotated[str, tyro.conf.Positional, option("MODEL")] = "cifar10"
+    """The directory of a model; or mnist, cifar10, celeba or audiomnist for a recipe's networks with random weights."""
+    recipe: Annotated[Literal["paper", "best"] | None, option("paper|best")] = None
+    """Recipe of the networks with random weights; by default paper."""
+    batches: Annotated[str, option("N,N,…")] = "1,100"
+    """Batch sizes."""
+    every: Annotated[int | None, option("K")] = None
     """Measure every K codes; by default at tenths of the full length."""
-    engines: Annotated[str | None, tyro.conf.arg(metavar="NAME:PRECISION,…")] = None
-    """Engines to measure; by default those that the device is for."""
-    hf_baseline: Annotated[str | None, tyro.conf.arg(metavar="PRECISION,…")] = None
-    """Precisions of Hugging Face's generate, or none; by default what suits the device, where transformers is installed."""
-    hf_batches: Annotated[str | None, tyro.conf.arg(metavar="N,N,…")] = None
-    """Batches of the peers, where they should be others."""
-    repeats: int = 20
-    """Measurements of each kind at most; fewer where they take long."""
-    threads: int | None = None
-    """Of the CPU, for all that is measured."""
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("benchmarks/results")
-    """Folder for sampling/MODEL-DEVICE.json."""
+    engines: Annotated[str | None, option("NAME:PRECISION,…")] = None
+    """Engines to measure; by default eager:fp32,compiled:bf16 on a CPU and cuda:bf16 on a GPU."""
+    hf_baseline: Annotated[str | None, option("PRECISION,…")] = None
+    """Precisions of the Hugging Face `generate` baseline, or none. The default is fp32,bf16 on a CPU, bf16 on a GPU,
+    and none if transformers is not installed."""
+    hf_batches: Annotated[str | None, option("N,N,…")] = None
+    """Batch sizes of the baseline; by default those of --batches."""
+    repeats: Annotated[int, option("N")] = 20
+    """Largest number of repeats of a measurement; slow ones are repeated less often."""
+    threads: Annotated[int | None, option("N")] = None
+    """Number of CPU threads for all measurements."""
+    out: Annotated[Path, option("DIR")] = Path("benchmarks/results")
+    """Directory for sampling/MODEL-DEVICE.json."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
+    """Measure every engine and the baseline, and write the results."""
     import torch
 
     from anytime.cli.output import check_out_dir
@@ -68,8 +74,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         torch.set_num_threads(arguments.threads)
     model = _model(arguments)
     device = model.device.type
-    batches, repeats = _parse_ints(arguments.batches, "--batches"), arguments.repeats
-    hf_batches = _parse_ints(arguments.hf_batches or arguments.batches, "--hf-batches")
+    batches, repeats = parse_ints(arguments.batches, "--batches", "1,100", minimum=1), arguments.repeats
+    hf_batches = parse_ints(arguments.hf_batches or arguments.batches, "--hf-batches", "1,100", minimum=1)
     every = arguments.every or max(1, model.length // 10)
     counts = sorted({*range(every, model.length + 1, every), model.length})
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
@@ -81,7 +87,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         _empty_cache(model.device)
     for precision in hf_baseline:
         for cache in CACHES:
-            # With a static cache its step is compiled on a GPU, anew for every length: the full one has to do.
+            # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
             lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
             rows += hf_baseline_rows(model, precision, cache, hf_batches, lengths, repeats, _print_row)
             _empty_cache(model.device)
@@ -93,7 +99,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
     results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
-    if not arguments.json:  # a table, then one JSON line, in any case
+    if not arguments.json:  # the table ends with one JSON line in any case
         print(json.dumps({"out": str(path), "rows": rows}))
     return {"out": str(path), "rows": rows}
 
@@ -109,27 +115,17 @@ def _model(arguments: Arguments) -> AnytimeModel:
     device = pick_device(arguments.device)
     if Path(arguments.model).exists():
         if arguments.recipe is not None:
-            raise UserError(f"--recipe is for networks with random weights, and {arguments.model} is a model; leave it out")
+            raise UserError(f"--recipe chooses networks with random weights, but {arguments.model} is a trained model; leave it out")
         model = load(arguments.model, device)
     elif arguments.model in SHAPES:
         torch.manual_seed(0)
         config = recipe(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
         model = AnytimeModel(config.model).to(device).eval()
     else:
-        raise UserError(f"{arguments.model} is neither a model's folder nor a shape; {did_you_mean(arguments.model, SHAPES)}")
+        raise UserError(f"{arguments.model} is neither the directory of a model nor a dataset; {did_you_mean(arguments.model, SHAPES)}")
     if not isinstance(model.config.prior, TransformerConfig):
-        raise UserError(f"{arguments.model}: bench compares Transformer priors; this model has another")
+        raise UserError(f"{arguments.model}: bench measures Transformer priors, and this model has another")
     return model
-
-
-def _parse_ints(text: str, flag: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise UserError(f"{flag} {text!r} must be whole numbers from 1 with commas between, such as 1,100")
-    return numbers
 
 
 def _engine(text: str) -> tuple[str, str]:
@@ -137,7 +133,7 @@ def _engine(text: str) -> tuple[str, str]:
 
     name, _, precision = text.partition(":")
     if precision not in ("", *DTYPES):
-        raise UserError(f"--engines {text!r}: {precision!r} is no precision; use fp32 or bf16")
+        raise UserError(f"--engines {text!r}: {precision!r} is not a precision; use fp32 or bf16")
     return name, precision or ("fp32" if name == "eager" else "bf16")
 
 
@@ -148,11 +144,11 @@ def _hf_precisions(text: str | None, device: str) -> Sequence[str]:
     if text == "none" or (text is None and not has_huggingface()):
         return []
     if not has_huggingface():
-        raise UserError("--peers needs Hugging Face transformers; pip install transformers, or use --peers none")
+        raise UserError("--hf-baseline needs Hugging Face transformers; run `pip install transformers` or use --hf-baseline none")
     precisions = (text or HF_PRECISIONS[device]).split(",")
     for precision in precisions:
         if precision not in DTYPES:
-            raise UserError(f"--peers {precision!r} is no precision; use fp32, bf16 or none")
+            raise UserError(f"--hf-baseline {precision!r} is not a precision; use fp32, bf16 or none")
     return precisions
 
 

@@ -1,4 +1,4 @@
-"""Progress for people: bars on a terminal, a line now and then elsewhere. All of it on stderr."""
+"""Progress on stderr: bars on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anytime.core.progress import LineReporter, format_losses
 
 
 class TrainingConsole:
-    """A bar per stage with the time left and the current losses."""
+    """A reporter with one bar per stage, the time left and the current losses."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -24,7 +24,7 @@ class TrainingConsole:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)),  # cut off first where it is narrow
+            TextColumn("{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)),  # the first to be cut on a narrow terminal
         )
         self.bars = Progress(*columns, console=self.console, expand=True, disable=not self.console.is_terminal)
         self._bar: TaskID | None = None
@@ -40,18 +40,21 @@ class TrainingConsole:
         self.bars.stop()
 
     def stage(self, name: str, step: int, steps: int) -> None:
+        """Begin a stage, or resume it at `step`."""
         self._bar = self.bars.add_task(name, total=steps, completed=step, losses="")
         self.lines.stage(name, step, steps)
         if step:
             self.say(f"resuming the {name} stage at step {step:,} of {steps:,}")
 
     def progress(self, step: int, losses: Mapping[str, float]) -> None:
+        """Show the current step and the losses."""
         if not self.console.is_terminal:
             self.lines.progress(step, losses)
         elif self._bar is not None:
             self.bars.update(self._bar, completed=step, losses=format_losses(losses))
 
     def say(self, text: str) -> None:
+        """Print one line above the bars."""
         if self.console.is_terminal:
             self.console.print(text, highlight=False)
         else:
@@ -59,7 +62,7 @@ class TrainingConsole:
 
 
 class SamplingConsole:
-    """Codes done, time used and time left, for drawing that takes longer than a moment."""
+    """A bar with the codes done, the time used and the time left, for sampling that takes longer than a second."""
 
     SHOW_AFTER = 1.0  # seconds before anything is shown
 
@@ -80,6 +83,7 @@ class SamplingConsole:
             self.bars.stop()
 
     def progress(self, codes: int, used: float) -> None:
+        """Show the number of codes done after `used` seconds."""
         if used < self.SHOW_AFTER or not self.console.is_terminal:
             return
         if self._bar is None:

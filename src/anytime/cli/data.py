@@ -7,19 +7,24 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.options import Common
+from anytime.cli.options import Common, option
 from anytime.core.errors import UserError
+
+EXAMPLES = ("anytime data list", "anytime data get digits")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    action: Annotated[Literal["list", "get"], tyro.conf.Positional, tyro.conf.arg(metavar="list|get")] = "list"
-    """List the known sets, or download one and check it."""
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    """The set to get."""
+    """Arguments of `anytime data`."""
+
+    action: Annotated[Literal["list", "get"], tyro.conf.Positional, option("list|get")] = "list"
+    """list: show the known datasets; get: download one and verify it."""
+    name: Annotated[str | None, tyro.conf.Positional, option("NAME")] = None
+    """The dataset to download."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
+    """List the datasets or download one."""
     return _list(arguments) if arguments.action == "list" else _get(arguments)
 
 
@@ -27,7 +32,7 @@ def _list(arguments: Arguments) -> dict[str, Any]:
     from anytime.data.registry import DATASETS, state
 
     if arguments.name is not None:
-        raise UserError(f"`anytime data list` takes no name; to download it say `anytime data get {arguments.name}`")
+        raise UserError(f"`anytime data list` takes no name; to download it run `anytime data get {arguments.name}`")
     datasets = [
         {"name": e.name, "state": state(e), "shape": e.shape, "description": e.description, "licence": e.licence}
         for e in DATASETS.values()

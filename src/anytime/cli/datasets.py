@@ -1,4 +1,4 @@
-"""The data that a command asks for."""
+"""The dataset of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
-    """A set by name; at smoke scale seeded synthetic examples stand in for one that is absent."""
+    """Load a dataset by name; at smoke scale, replace one that is not available by seeded synthetic examples."""
     from anytime.data import load, synthetic_audio, synthetic_images
     from anytime.data.folder import DEFAULT_SIZE, check_size
     from anytime.data.registry import find, state

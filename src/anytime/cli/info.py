@@ -6,21 +6,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
-from anytime.cli.options import Common
+from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
+
+EXAMPLES = ("anytime info mnist", "anytime info mnist --check")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder, a saved model's, or the name of a model of the package."""
-    check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Also draw a few samples and check the model against the laws it must keep."""
+    """Arguments of `anytime info`."""
+
+    model: Model
+    check: Annotated[bool, option()] = False
+    """Also generate a few samples and check the model against the laws of the design."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
+    """Print the facts about a model; raise a `UserError` if a check fails."""
     from anytime.evaluation import code_stats_view
     from anytime.evaluation.model_card import FILE
     from anytime.metrics.code_stats import read_code_stats
@@ -50,7 +52,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         facts["check"] = check_model(model)
     if (model_card := locate(arguments.model) / FILE).is_file():
         facts["model_card"] = str(model_card)
-    multiline: dict[str, list[str]] = {}  # what takes several lines
+    multiline: dict[str, list[str]] = {}  # facts printed on several lines
     if model.quality_table is not None:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
@@ -68,7 +70,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 
 def _evaluated_code_stats(folder: Path, model: str) -> dict[str, Any]:
-    """What the evaluation that a packed model comes with tells of the order of its codes; nothing where there is none."""
+    """Return the code statistics of a bundled model's evaluation, or nothing without one."""
     from anytime.core.config import read_json
     from anytime.evaluation import code_stats_view
     from anytime.export.bundle import EVALUATION

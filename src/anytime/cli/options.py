@@ -1,51 +1,134 @@
-"""Parsing with tyro, and the options that verbs share."""
+"""Options that verbs share, their parsing with tyro, and error messages that name flags."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import re
 import shlex
 import sys
+import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, nearest
 
 Arguments = TypeVar("Arguments")
+ARGUMENT = re.compile(r"`([a-z][a-z0-9_.]*)`")
+"""An argument that a library error names in backticks, such as `codes` or `prior.layers`."""
+
+
+def option(metavar: str | None = None, **settings: Any) -> Any:
+    """Return the tyro annotation of an option; help shows its default only if there is one."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=_default_hint, **settings)
+
+
+def _default_hint(default: str) -> str:
+    return "" if default in ("None", "False") else f"(default: {default})"
+
+
+Model = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL", help="A run directory, the directory of a saved model, or the name of a bundled model."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """Options that every verb takes."""
 
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Annotated[bool, option()] = False
     """Print one JSON document as the last line of stdout."""
-    device: str | None = None
-    """cpu or cuda; by default cuda where there is one."""
+    device: Annotated[str | None, option("cpu|cuda")] = None
+    """The device; by default cuda if there is a GPU."""
 
 
 def typed_command() -> str:
-    """The command as it was given, for files that hold its results."""
+    """Return the command as it was typed, for files that hold its results."""
     return shlex.join(["anytime", *sys.argv[1:]])
 
 
-def parse(cls: type[Arguments], argv: list[str], program: str, description: str) -> Arguments:
-    """`argv` as a value of `cls`; a mistake becomes one sentence."""
+def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, examples: Sequence[str] = ()) -> Arguments:
+    """Parse `argv` into `cls`; raise a `UserError` of one sentence for a mistake."""
+    program = f"anytime {verb}"
+    _check_flags(cls, argv, program)
     stderr = io.StringIO()
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
     try:
         with contextlib.redirect_stderr(stderr):
-            return tyro.cli(cls, args=argv, prog=program, description=description, config=(tyro.conf.OmitArgPrefixes,))
+            return tyro.cli(cls, args=argv, prog=program, description=description, config=config)
     except SystemExit as end:
-        if end.code in (0, None):
-            raise
-        raise UserError(f"{_sentence(stderr.getvalue())}; see `{program} --help`") from None
+        if end.code not in (0, None):
+            raise UserError(f"{_reword(_sentence(stderr.getvalue()))}; see `{program} --help`") from None
+        if examples:
+            print("examples:", *(f"  {example}" for example in examples), sep="\n")
+        raise
+
+
+def flags(cls: type) -> dict[str, str]:
+    """Return what each field of a verb's arguments is called on the command line.
+
+    >>> flags(Common)
+    {'json': '--json', 'device': '--device'}
+    """
+    hints, found = typing.get_type_hints(cls, include_extras=True), {}
+    for name in (field.name for field in dataclasses.fields(cls)):
+        metadata = getattr(hints[name], "__metadata__", ())
+        settings = next((item for item in metadata if hasattr(item, "metavar")), tyro.conf.arg())
+        if tyro.conf.Positional in metadata:
+            found[name] = settings.metavar or name.upper()  # type: ignore[attr-defined]
+        else:
+            typed = settings.name or name.replace("_", "-")  # type: ignore[attr-defined]
+            found[name] = f"-{typed}" if len(typed) == 1 else f"--{typed}"
+    return found
+
+
+def with_flags(message: str, cls: type) -> str:
+    """Replace each `argument` by the flag of this verb, or by the plain name if the verb has no such option.
+
+    >>> with_flags("`device` 'gpu' is not a device; set `prior.layers`", Common)
+    "--device 'gpu' is not a device; set prior.layers"
+    """
+    known = flags(cls)
+    return ARGUMENT.sub(lambda match: known.get(match[1], match[1]), message)
+
+
+def _check_flags(cls: type, argv: Sequence[str], program: str) -> None:
+    """Refuse an unknown flag with the nearest known one."""
+    known = {"-h", "--help", *flags(cls).values()}
+    for word in argv:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in known:
+            close = nearest(flag, known)
+            hint = f"did you mean {close}? See" if close else "see"
+            raise UserError(f"{flag} is not an option of `{program}`; {hint} `{program} --help`")
+
+
+REWORDED = (
+    (r"Unrecognized options: (.*)", r"unexpected argument: \1"),
+    (r"Missing from .*?: (\S+) .*", r"\1 is missing"),
+    (r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)", r"\2 has the unknown value \1; choose one of \3"),
+    (r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
+    (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1 must be a number, not \2"),
+    (r"Missing value for argument '(.*)'\. .*", r"\1 needs a value"),
+)
+"""Messages of tyro and what we say instead."""
+
+
+def _reword(sentence: str) -> str:
+    for pattern, words in REWORDED:
+        if match := re.fullmatch(pattern, sentence):
+            return match.expand(words)
+    return sentence
 
 
 def _sentence(message: str) -> str:
-    """The words inside tyro's box, without the frame and the hints that follow."""
+    """Return the words inside tyro's box, without the frame and the hints after them."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", message)
     lines = [line.strip("│ ").strip() for line in text.splitlines()]
     words: list[str] = []

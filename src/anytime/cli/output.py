@@ -1,4 +1,4 @@
-"""Samples as files: the ending decides the format."""
+"""Files of samples: the suffix decides the format."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
 
 MAX_FILES = 1000
-"""A folder gets one file per sample up to here, and shards of this many above."""
+"""Largest number of samples written one file each; a directory of more has shards of this size."""
 SAMPLE_FILES = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
-"""Names of the files in it."""
+"""Names of the files in such a directory."""
 
 
 def check_format(path: Path, model: AnytimeModel) -> None:
-    """Refuse sound from a model that makes pictures. Pictures of a sound are its spectrograms."""
+    """Refuse a .wav file of images. An image of audio is its spectrogram."""
     if path.suffix == ".wav" and not model.is_audio:
-        raise UserError(f"--out {path}: this model makes pictures; use .png, .gif, .npz or a folder")
+        raise UserError(f"--out {path}: this model makes images; use .png, .gif, .npz or a directory")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place that cannot be written before any work is done."""
+    """Refuse an output file that cannot be written, before any work is done."""
     if path.suffix not in ("", ".png", ".gif", ".npz", ".wav"):
-        raise UserError(f"--out {path}: the ending {path.suffix} is not known; use .png, .gif, .npz, .wav or a folder")
+        raise UserError(f"--out {path}: the suffix {path.suffix} is not known; use .png, .gif, .npz, .wav or a directory")
     try:
         existing = next(p for p in (path, *path.absolute().parents) if p.exists())
     except OSError as error:  # such as a name that is too long
         raise UserError(f"--out {path} cannot be written ({error.strerror}); choose another place") from None
     is_file = bool(path.suffix) and existing == path
     if is_file and path.is_dir():
-        raise UserError(f"--out {path} is a folder; name a file in it")
+        raise UserError(f"--out {path} is a directory; name a file in it")
     if not (is_file or existing.is_dir()) or not os.access(existing, os.W_OK):
         raise UserError(f"--out {path} cannot be written; choose another place")
 
 
 def check_out_dir(folder: Path, flag: str = "--out") -> None:
-    """Refuse a place that cannot be written before hours of work: by writing there, as permissions do not tell all."""
+    """Refuse a directory that cannot be written before any work is done. Tests by writing: permissions do not cover all."""
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with tempfile.TemporaryDirectory(dir=existing):
@@ -61,7 +61,7 @@ def check_out_dir(folder: Path, flag: str = "--out") -> None:
 
 
 def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
-    """Write a sample in the format that the path's ending names; tells where it is."""
+    """Write a sample in the format of the path's suffix; return a text that says where it is."""
     match path.suffix:
         case ".png":
             write_png(path, grid(sample.data))
@@ -74,12 +74,12 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
         case _:
             written = _write_folder(path, sample)
             older = [file.name for file in path.iterdir() if SAMPLE_FILES.fullmatch(file.name) and file.name not in written]
-            return f"{path}, beside {len(older)} of earlier samples" if older else str(path)
+            return f"{path}, beside {len(older)} files of earlier samples" if older else str(path)
     return str(path)
 
 
 def _write_wavs(path: Path, sample: Sample) -> str:
-    """One file under its own name, several with their place appended: x-0000.wav, x-0001.wav, …"""
+    """Write one file under its name, several with a number: x-0000.wav, x-0001.wav, …"""
     numbered = [path.with_name(f"{path.stem}-{index:04d}.wav") for index in range(len(sample.data))]
     names = numbered if len(numbered) > 1 else [path]
     for name, x in zip(names, sample.data, strict=True):
@@ -88,12 +88,12 @@ def _write_wavs(path: Path, sample: Sample) -> str:
 
 
 def refinement_frames(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
-    """Frames of one batch sharpening code by code."""
+    """Return one frame for each number of codes."""
     return [grid(model.decode(sample.codes[:, :k]).cpu()) for k in range(1, sample.codes.shape[1] + 1)]
 
 
 def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
-    """The sample's fields as NumPy arrays, under the same names."""
+    """Return the fields of a sample as an .npz file, under the same names."""
     buffer = io.BytesIO()
     np.savez(
         buffer,
@@ -109,9 +109,9 @@ def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
 
 
 def read_sample(path: Path) -> Sample:
-    """A sample from an .npz file that `anytime sample` wrote."""
+    """Read a sample from an .npz file of `anytime sample`."""
     try:
-        if path.is_file() and not zipfile.is_zipfile(path):  # numpy would take it for a pickle and say how to trust it
+        if path.is_file() and not zipfile.is_zipfile(path):  # numpy would suggest to unpickle it
             raise ValueError("not a zip file")
         with np.load(path, allow_pickle=False) as file:
             settings = from_dict(SamplingSettings, json.loads(str(file["settings"])), f"{path}: settings")
@@ -120,14 +120,14 @@ def read_sample(path: Path) -> Sample:
     except UserError:
         raise
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"--refine {path} is no .npz file of samples ({error}); make one with --out FILE.npz") from None
+        raise UserError(f"--refine {path} is not an .npz file of samples ({error}); make one with --out FILE.npz") from None
     if sample.codes.ndim != 2 or not len(sample.data) == len(sample.codes) == len(sample.rows):
-        raise UserError(f"--refine {path} holds rows that do not belong together; make it again with --out FILE.npz")
+        raise UserError(f"--refine {path} has fields of different lengths; make it again with --out FILE.npz")
     return sample
 
 
 def _write_folder(folder: Path, sample: Sample) -> set[str]:
-    """One file a sample, or shards with a manifest; their names."""
+    """Write one file per sample, or shards with a manifest; return their names."""
     count = len(sample.data)
     if count <= MAX_FILES:
         names = [f"x-{row:04d}.{'wav' if sample.data.ndim == 3 else 'png'}" for row in range(count)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from anytime.cli.options import Common
+from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,29 +19,33 @@ if TYPE_CHECKING:
 
     from anytime.model import AnytimeModel
 
+EXAMPLES = ("anytime sample mnist -n 2 --out digits", "anytime reconstruct mnist digits/x-0000.png digits/x-0001.png --codes 4")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run's folder, a saved model's, or the name of a model of the package."""
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
-    """Pictures, cropped at the centre and resized to the model's size; or sounds of any length, worked through crop by crop."""
-    codes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Decode from the first N codes; all by default."""
-    fraction: Annotated[float | None, tyro.conf.arg(metavar="F")] = None
-    """Decode from this share of the codes."""
-    quality: Annotated[float | None, tyro.conf.arg(metavar="Q")] = None
-    """Decode from the fewest codes of this quality, by the table that `anytime evaluate` made."""
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("reconstructions")
-    """Folder for the pictures or sounds, one of the same name each."""
+    """Arguments of `anytime reconstruct`."""
+
+    model: Model
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, option("FILES")]
+    """Images, cropped at the centre and resized to the model's size; or audio files of any length, processed crop by crop."""
+    codes: Annotated[int | None, option("N")] = None
+    """Decode the first N codes; all by default."""
+    fraction: Annotated[float | None, option("F")] = None
+    """Decode this fraction of the codes, above 0 and at most 1."""
+    quality: Annotated[float | None, option("Q")] = None
+    """Decode the fewest codes that reach this quality, by the quality table of `anytime evaluate`."""
+    out: Annotated[Path, option("DIR")] = Path("reconstructions")
+    """Directory for the reconstructions, one file of the same name each."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
+    """Reconstruct every file and print its error."""
     from anytime.cli.output import check_out_dir
     from anytime.model import load
 
     if not arguments.files:
-        raise UserError("reconstruct needs at least one picture or sound after the model")
+        raise UserError("reconstruct needs at least one image or audio file after the model")
     check_out_dir(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
     for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
@@ -49,10 +53,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
             raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
     count = model.code_count(arguments.codes, arguments.fraction, arguments.quality)
-    rows = []
-    for result in (
-        _reconstruct_audio(arguments, model, count) if model.is_audio else _reconstruct_images(arguments, model, count)
-    ):
+    rows, reconstruct = [], _reconstruct_audio if model.is_audio else _reconstruct_images
+    for result in reconstruct(arguments, model, count):
         rows.append({"file": str(result.file), "out": str(result.out), "codes": result.codes, "error": result.error})
         print(f"{result.out}  mean squared error {result.error:.5f} from {count} of {model.length} codes{result.note}")
     return {"files": rows}
@@ -60,9 +62,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The reconstruction of one file."""
+
     file: Path
     out: Path
-    codes: list[int] | list[list[int]]  # of a sound, one list for each crop
+    codes: list[int] | list[list[int]]  # of audio, one list for each crop
     error: float
     note: str = ""
 
@@ -85,13 +89,12 @@ def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -
 
 
 def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
-    """Crops one after the other, the last one padded; the result has the file's own length and loudness."""
+    """Reconstruct crop by crop, the last one padded; the result has the length and loudness of the file."""
     from anytime.data.audio_io import measure_loudness, write_wav_stream
     from anytime.data.files import local_file
 
-    levels = [
-        measure_loudness(local_file(path)) for path in arguments.files
-    ]  # what cannot be read is said before anything is written
+    # Before anything is written: an unreadable file is refused.
+    levels = [measure_loudness(local_file(path)) for path in arguments.files]
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
         work = _AudioReconstruction(model, count)
         write_wav_stream(arguments.out / name, work.chunks(path, level.gain))
@@ -101,9 +104,9 @@ def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) ->
 
 
 class _AudioReconstruction:
-    """The reconstruction of one file, a few crops at a time: a recording of hours is never held whole."""
+    """The reconstruction of one audio file, a few crops at a time: a long recording is never in memory as a whole."""
 
-    CROPS_PER_BATCH = 64  # crops, a minute
+    CROPS_PER_BATCH = 64  # about a minute
 
     def __init__(self, model: AnytimeModel, count: int) -> None:
         self.model, self.count, self.crop = model, count, model.config.autoencoder.shape[-1]
@@ -111,7 +114,7 @@ class _AudioReconstruction:
         self.squared_error, self.samples = 0.0, 0
 
     def chunks(self, path: Path, gain: float) -> Iterator[Tensor]:
-        """The reconstructed waveform, [1, time] at a time, as loud as the file."""
+        """Yield the reconstructed waveform in pieces of shape [1, time], as loud as the file."""
         import numpy as np
 
         from anytime.data.audio_io import read_blocks
@@ -127,7 +130,7 @@ class _AudioReconstruction:
         if len(pending):
             yield self._reconstruct(pending) / gain
         if not self.samples:
-            raise UserError(f"{path} is shorter than one sample at 16 kHz: leave it out")
+            raise UserError(f"{path} is shorter than one sample at 16 kHz; leave it out")
 
     def _reconstruct(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
         import torch
@@ -145,6 +148,6 @@ class _AudioReconstruction:
 
 
 def _names(files: tuple[Path, ...], suffix: str) -> list[str]:
-    """A name for each output, told apart where two inputs share theirs."""
+    """Return a name for each output; equal names get a number."""
     names = [f"{path.stem}{suffix}" for path in files]
     return [name if names.count(name) == 1 else f"{index:04d}-{name}" for index, name in enumerate(names)]

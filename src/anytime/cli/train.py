@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.datasets import find_dataset
-from anytime.cli.options import Common, typed_command
+from anytime.cli.options import Common, option, typed_command
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,41 +27,51 @@ if TYPE_CHECKING:
     from anytime.recipes.presets import Recipe, RunConfig
 
 
-CODELESS_KINDS = ("vae", "pixels", "pca")
-"""Recipes of models without codes."""
+EXAMPLES = (
+    "anytime train digits --scale smoke",
+    "anytime train digits --scale smoke --truncation full --reuse runs/digits-best --out runs/unordered",
+    "anytime train digits --scale smoke --set prior.epochs=1 --out runs/quick",
+)
+RECIPES_WITHOUT_CODES = ("vae", "pixels", "pca")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """A data set: digits (embedded), mnist, fashion-mnist, cifar10, celeba; with --data vctk, audiomnist or folder."""
-    recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] | None = None
-    """The paper's, our best, the original VQ-VAE with a PixelCNN, a VAE without a prior, or a density of dequantised pixels or
-    of their principal components; best for digits, else paper."""
-    truncation: Annotated[str | None, tyro.conf.arg(metavar="DISTRIBUTION")] = None
-    """Law of the second stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
-    layout: Literal["channel", "spatial"] | None = None
-    """One code per channel of the feature map (paper, best), or one per place of it."""
-    length: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Another number of channel-wise codes, networks and prior otherwise equal."""
-    prior: Literal["transformer", "lstm", "pixelcnn"] | None = None
-    """Another kind of prior: an LSTM with the Transformer's number of weights, or a PixelCNN with the codes on a square."""
-    data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """A local copy of the set in its published format, or the folder of pictures or sounds."""
-    reuse: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
-    """Take over the stages that another run has done just so, as ordered and unordered training share the first."""
-    size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Height and width of the pictures, for folder."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """The run's folder; by default runs/NAME-RECIPE."""
-    scale: Literal["smoke", "short", "full"] = "full"
-    """smoke: seconds on a CPU; short: 40 + 60 + 20 epochs; full: the recipe's own."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
-    """Change any value of the recipe, such as prior.layers=4."""
-    seed: int = 0
+    """Arguments of `anytime train`."""
+
+    name: Annotated[str, tyro.conf.Positional, option("NAME")]
+    """A dataset: digits (embedded), mnist, fashion-mnist, cifar10 or celeba; with --data also vctk, audiomnist or folder."""
+    recipe: Annotated[
+        Literal["paper", "best", "original", "vae", "pixels", "pca"] | None, option("paper|best|original|vae|pixels|pca")
+    ] = None
+    """paper: the paper's settings; best: our best; original: a VQ-VAE with a PixelCNN prior; vae: a VAE without a prior;
+    pixels, pca: a density of dequantised pixels or of their principal components. The default is best for digits, else paper."""
+    truncation: Annotated[str | None, option("DISTRIBUTION")] = None
+    """Distribution of the truncation in the ordered stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
+    layout: Annotated[Literal["channel", "spatial"] | None, option("channel|spatial")] = None
+    """One code per channel of the feature map (paper, best), or one per spatial position."""
+    length: Annotated[int | None, option("N")] = None
+    """Number of codes in the channel layout; the networks are otherwise the same."""
+    prior: Annotated[Literal["transformer", "lstm", "pixelcnn"] | None, option("transformer|lstm|pixelcnn")] = None
+    """Type of prior: an lstm has as many weights as the transformer, a pixelcnn places the codes on a square."""
+    data: Annotated[Path | None, option("DIR")] = None
+    """A local copy of the dataset in its published format, or a folder of images or audio files."""
+    reuse: Annotated[Path | None, option("RUN")] = None
+    """Reuse finished stages of another run with the same settings. Ordered and unordered training share the first stage."""
+    size: Annotated[int | None, option("N")] = None
+    """Height and width of the images; for folder only."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """The run directory; by default runs/NAME-RECIPE."""
+    scale: Annotated[Literal["smoke", "short", "full"], option("smoke|short|full")] = "full"
+    """smoke: seconds on a CPU; short: 40 + 60 + 20 epochs; full: the epochs of the recipe."""
+    overrides: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("KEY=VALUE", name="set")] = ()
+    """Change a value of the recipe, such as prior.epochs=20 or model.prior.layers=4."""
+    seed: Annotated[int, option("S")] = 0
+    """Random seed: on a CPU, the same seed gives the same weights."""
 
 
 def run(arguments: Arguments) -> dict[str, Any] | None:
+    """Train a model and write its report; return None on all ranks but the first."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
     from anytime.cli.console import TrainingConsole
@@ -75,9 +85,9 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     is_main_process = os.environ.get("RANK", "0") == "0"
     with TrainingConsole() if is_main_process else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
-            console.say(f"{arguments.name} is not here: training on {dataset.source}")
+            console.say(f"{arguments.name} is not available: training on {dataset.source}")
         if console is not None and dataset.is_audio and not dataset.synthetic:
-            console.say(dataset.source)  # how it was cut, scaled, padded and split, and what is missing
+            console.say(dataset.source)  # crops, scaling, padding, split and missing files
         report = _train_and_report(config, dataset, run_dir, device, console, arguments.reuse)
         if report is None:
             return None
@@ -85,7 +95,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     print(f"model    {run_dir / 'model'}")
     for name, path in report.paths.items():
         print(f"{name:<8} {path}")
-    after = "" if arguments.recipe in CODELESS_KINDS else f"; next: anytime sample {run_dir} --fraction 0.25"
+    after = "" if arguments.recipe in RECIPES_WITHOUT_CODES else f"; next: anytime sample {run_dir} --fraction 0.25"
     print(f"{seconds:.0f} s{after}")
     paths = {name: str(path) for name, path in report.paths.items()}
     return {"run": str(run_dir), "model": str(run_dir / "model"), "seconds": seconds, **paths, **report.metrics}
@@ -99,7 +109,7 @@ def _train_and_report(
     console: TrainingConsole | None,
     reuse: Path | None,
 ) -> Report | None:
-    """Train, and report where this process is the one to do so."""
+    """Train, and write the report on the first rank."""
     from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
     from anytime.baselines.vae_training import VAERunConfig, VAERunSpec
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
@@ -144,7 +154,7 @@ def _codes_config(arguments: Arguments, recipe_name: Recipe | None, dataset: Dat
     config = replace(scaled(config, arguments.scale), seed=arguments.seed)
     if arguments.truncation is not None:
         config = with_truncation(config, parse_truncation(arguments.truncation))
-    return override(with_device_defaults(config, device.type), arguments.set)
+    return override(with_device_defaults(config, device.type), arguments.overrides)
 
 
 def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) -> VAERunConfig:
@@ -161,7 +171,7 @@ def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) ->
     config = replace(vae(arguments.name, dataset.shape, arguments.scale, arguments.length), seed=arguments.seed)
     if arguments.truncation is not None:
         config = replace(config, ordered=replace(config.ordered, truncation=parse_truncation(arguments.truncation)))
-    return override(with_device_defaults(config, device.type), arguments.set)
+    return override(with_device_defaults(config, device.type), arguments.overrides)
 
 
 def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device: torch.device) -> DensityRunConfig:
@@ -173,4 +183,4 @@ def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device
         if getattr(arguments, flag) is not None:
             raise UserError(f"--{flag} does not go with --recipe {space}, which has one stage and no codes; leave it out")
     config = replace(density(arguments.name, dataset.shape, space, arguments.scale), seed=arguments.seed)
-    return override(with_device_defaults(config, device.type), arguments.set)
+    return override(with_device_defaults(config, device.type), arguments.overrides)

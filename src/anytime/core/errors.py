@@ -1,4 +1,4 @@
-"""The one error a user can cause, and warnings that point at the line that asked."""
+"""The error for a user's mistake, and warnings that point at the caller's line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend. Its message is one sentence that names the flag or file and says what to do.
+    """A mistake that the user can correct. Its message is one sentence that says what is wrong and what to do.
 
-    The command line prints the sentence and exits with status 2; any other exception is a bug and keeps its traceback.
+    The library names arguments in backticks, such as `codes`; the command line prints them as flags, such as --codes, and
+    exits with status 2. Any other exception is a bug and keeps its traceback.
     """
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn at the line outside the package that asked for this, however deep inside it was found out."""
+    """Warn at the innermost line outside the package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith("anytime."):
         frame, level = frame.f_back, level + 1
@@ -24,16 +25,25 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory was asked for that is not there: Python's own, torch's on a CPU, or a GPU's."""
+    """Return whether an error of Python, of torch on a CPU or of a GPU says that memory is exhausted."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that resembles `name` most, if one does.
+
+    >>> nearest("mnits", ["mnist", "cifar10"]), nearest("x", ["mnist"])
+    ('mnist', None)
+    """
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A closing half-sentence for an unknown name: the nearest match if there is one, and all that is known.
+    """Return the end of an error about an unknown name: the nearest known name, and all known names.
 
     >>> did_you_mean("mnits", ["mnist", "cifar10"])
     "did you mean 'mnist'? Known: cifar10, mnist"
     """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return (f"did you mean {close[0]!r}? Known: " if close else "known: ") + ", ".join(known)
+    close = nearest(name, known)
+    return (f"did you mean {close!r}? Known: " if close else "known: ") + ", ".join(known)
