@@ -182,10 +182,10 @@ def test_devices(saved: Path, refused: Refused) -> None:
     assert pick_device(torch.device("cpu")).type == "cpu"
     assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert load(saved, device="cpu").device.type == "cpu"
-    assert refused(pick_device, "banana") == "--device 'banana' is no device; use cpu or cuda"
-    assert refused(pick_device, "meta") == "--device 'meta' is not supported; use cpu or cuda"
+    assert refused(pick_device, "banana") == "`device` 'banana' is not a device; use cpu or cuda"
+    assert refused(pick_device, "meta") == "`device` 'meta' is not supported; use cpu or cuda"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there(saved: Path, refused: Refused) -> None:
-    assert refused(load, saved, device="cuda").startswith("--device cuda needs an NVIDIA GPU")
+    assert refused(load, saved, device="cuda").startswith("`device` cuda needs an NVIDIA GPU")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
-EXAMPLES = ("anytime bench sampling mnist --batches 1 --every 100 --repeats 1 --hf-baseline none --out bench",)
+EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --repeats 3 --hf-baseline none --out bench",)
 HEADER = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 
@@ -115,14 +115,18 @@ def _model(arguments: Arguments) -> AnytimeModel:
     device = pick_device(arguments.device)
     if Path(arguments.model).exists():
         if arguments.recipe is not None:
-            raise UserError(f"--recipe chooses networks with random weights, but {arguments.model} is a trained model; leave it out")
+            raise UserError(
+                f"--recipe chooses networks with random weights, but {arguments.model} is a trained model; leave it out"
+            )
         model = load(arguments.model, device)
     elif arguments.model in SHAPES:
         torch.manual_seed(0)
         config = recipe(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
         model = AnytimeModel(config.model).to(device).eval()
     else:
-        raise UserError(f"{arguments.model} is neither the directory of a model nor a dataset; {did_you_mean(arguments.model, SHAPES)}")
+        raise UserError(
+            f"{arguments.model} is neither the directory of a model nor a dataset; {did_you_mean(arguments.model, SHAPES)}"
+        )
     if not isinstance(model.config.prior, TransformerConfig):
         raise UserError(f"{arguments.model}: bench measures Transformer priors, and this model has another")
     return model
@@ -144,7 +148,9 @@ def _hf_precisions(text: str | None, device: str) -> Sequence[str]:
     if text == "none" or (text is None and not has_huggingface()):
         return []
     if not has_huggingface():
-        raise UserError("--hf-baseline needs Hugging Face transformers; run `pip install transformers` or use --hf-baseline none")
+        raise UserError(
+            "--hf-baseline needs Hugging Face transformers; run `pip install transformers` or use --hf-baseline none"
+        )
     precisions = (text or HF_PRECISIONS[device]).split(",")
     for precision in precisions:
         if precision not in DTYPES:

@@ -24,7 +24,9 @@ class TrainingConsole:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)),  # the first to be cut on a narrow terminal
+            TextColumn(
+                "{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)
+            ),  # the first to be cut on a narrow terminal
         )
         self.bars = Progress(*columns, console=self.console, expand=True, disable=not self.console.is_terminal)
         self._bar: TaskID | None = None

@@ -27,6 +27,8 @@ RESULTS_FILE = "evaluation.json"
 SMOKE_SAMPLES, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 512, 3
 SMOKE_CLIPS = 64
 
+EXAMPLES = ("anytime train digits --scale smoke", "anytime evaluate runs/digits-best --scale smoke")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):

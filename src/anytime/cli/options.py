@@ -112,9 +112,18 @@ def _check_flags(cls: type, argv: Sequence[str], program: str) -> None:
 REWORDED = (
     (r"Unrecognized options: (.*)", r"unexpected argument: \1"),
     (r"Missing from .*?: (\S+) .*", r"\1 is missing"),
-    (r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)", r"\2 has the unknown value \1; choose one of \3"),
-    (r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
-    (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1 must be a number, not \2"),
+    (
+        r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)",
+        r"\2 has the unknown value \1; choose one of \3",
+    ),
+    (
+        r"Error parsing (\S+): (?:invalid literal for int\(\) with base 10: |no type .* INT .*\[)(.*?)\]?",
+        r"\1 must be a whole number, not \2",
+    ),
+    (
+        r"Error parsing (\S+): (?:could not convert string to float: |no type .* FLOAT .*\[)(.*?)\]?",
+        r"\1 must be a number, not \2",
+    ),
     (r"Missing value for argument '(.*)'\. .*", r"\1 needs a value"),
 )
 """Messages of tyro and what we say instead."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
 
+EXAMPLES = ("anytime reproduce", "anytime reproduce theorem --scale smoke")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(Common):

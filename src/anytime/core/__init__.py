@@ -1,1 +1,1 @@
-"""What every other package may import: errors, configs, files, randomness, devices, progress, results."""
+"""Shared infrastructure: errors, config, storage, random, device, distributed, environment, progress, results."""

@@ -1,8 +1,8 @@
 """Frozen dataclasses <-> JSON, strict on unknown and missing keys.
 
-A config is a tree of frozen `kw_only` dataclasses whose leaves are numbers, strings, booleans, None and tuples of them.
-Where a field admits several dataclasses (a union), the JSON object carries `"kind"`, the class's name in lower case without
-a closing "config". A field that became a choice later says in its metadata which kind files without one mean.
+A config is a tree of frozen `kw_only` dataclasses. Its leaves are numbers, strings, booleans, None and tuples of them.
+If a field admits several dataclasses (a union), the JSON object has the key `"kind"`: the name of the class in lower case,
+without the suffix "config".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 from anytime.core.errors import UserError, did_you_mean
 
-SET_FLAG = "--set"  # where values come from that are typed; keys stand behind a space
 FORMAT = 1
+OVERRIDES = "`overrides`"  # the argument that errors of `override` name
 
 Config = TypeVar("Config")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The plain JSON value of a config; `from_dict` is its inverse."""
+    """Return the JSON value of a config; `from_dict` is the inverse."""
     out: dict[str, Any] = {}
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -39,7 +39,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
-    """Build `cls` from a JSON value; a key that does not belong, or one that is missing, is an error that names it."""
+    """Build `cls` from a JSON value; raise a `UserError` that names an unknown or missing key."""
     if not isinstance(data, dict):
         raise UserError(f"{where} must be a JSON object, not {type(data).__name__}")
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -50,27 +50,25 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise UserError(f"{where} lacks the key {name!r}")
-    hints, dot = typing.get_type_hints(cls), " " if where == SET_FLAG else "."
-    return cls(**{k: _value(hints[k], _with_kind(fields[k], value), f"{where}{dot}{k}") for k, value in data.items()})
+    hints, dot = typing.get_type_hints(cls), " " if where == OVERRIDES else "."
+    return cls(**{key: _value(hints[key], value, f"{where}{dot}{key}") for key, value in data.items()})
 
 
 def _kind(cls: type) -> str:
     return cls.__name__.lower().removesuffix("config")
 
 
-def _with_kind(field: dataclasses.Field[Any], value: Any) -> Any:
-    if isinstance(value, dict) and "kind" in field.metadata:
-        return {"kind": field.metadata["kind"], **value}
-    return value
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself."""
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
 
 
 def _dataclasses(hint: Any) -> list[type]:
-    members = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
-    return [m for m in members if dataclasses.is_dataclass(m)]  # type: ignore[misc]
+    return [member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    members = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    members = _members(hint)
     if value is None and types.NoneType in members:
         return None
     classes = _dataclasses(hint)
@@ -124,7 +122,7 @@ def _type_name(hint: Any) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of ours, its `format` checked and taken off."""
+    """Read a JSON object; check its `format` and remove it."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -137,13 +135,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != "format"}
 
 
-def override(config: Config, assignments: Sequence[str]) -> Config:
-    """`config` with `key=value` assignments from the command line; nested keys are joined by dots, values are JSON or text."""
+def override(config: Config, overrides: Sequence[str]) -> Config:
+    """Return `config` with `key=value` assignments applied; nested keys are joined by dots, values are JSON or text."""
     data = to_dict(config)
-    for assignment in assignments:
+    for assignment in overrides:
         key, equals, text = assignment.partition("=")
         if not equals:
-            raise UserError(f"--set {assignment!r} must look like key=value, such as prior.layers=4")
+            raise UserError(f"{OVERRIDES} {assignment!r} must look like key=value, such as prior.epochs=20")
         try:
             value = json.loads(text)
         except ValueError:
@@ -154,11 +152,13 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
             target = _child(target, parent, ".".join(parents[:depth]))
         _child(target, last, ".".join(parents))
         target[last] = value
-    return from_dict(type(config), data, SET_FLAG)
+    return from_dict(type(config), data, OVERRIDES)
 
 
 def _child(target: Any, key: str, where: str) -> Any:
     if not isinstance(target, dict) or key not in target:
         known = target if isinstance(target, dict) else {}
-        raise UserError(f"--set names the unknown key {key!r}{' in ' + where if where else ''}; {did_you_mean(key, known)}")
+        raise UserError(
+            f"{OVERRIDES} names the unknown key {key!r}{' in ' + where if where else ''}; {did_you_mean(key, known)}"
+        )
     return target[key]

@@ -1,4 +1,4 @@
-"""Which device computes."""
+"""The choice of the device."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from anytime.core.errors import UserError
 
 
 def pick_device(device: str | torch.device | None = None) -> torch.device:
-    """The device asked for, or CUDA where there is one, else the CPU."""
+    """Return the given device; by default CUDA if there is a GPU, else the CPU."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         picked = torch.device(device)
     except RuntimeError:
-        raise UserError(f"--device {device!r} is no device; use cpu or cuda") from None
+        raise UserError(f"`device` {device!r} is not a device; use cpu or cuda") from None
     if picked.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {str(device)!r} is not supported; use cpu or cuda")
+        raise UserError(f"`device` {str(device)!r} is not supported; use cpu or cuda")
     if picked.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda needs an NVIDIA GPU and a CUDA build of torch; use --device cpu")
+        raise UserError("`device` cuda needs an NVIDIA GPU and a CUDA build of torch; use `device` cpu")
     return picked

@@ -1,4 +1,4 @@
-"""Sums over the ranks of a data-parallel run. Alone, every function here is the identity."""
+"""Data-parallel training: sums over the ranks. In a single process every function here is the identity."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def world_size() -> int:
-    """How many processes share this run."""
+    """Return the number of processes of this run."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
-    """The sum of `value` over all ranks, the same on each; gradients do not pass."""
+    """Return the sum of `value` over all ranks, without gradients."""
     if world_size() == 1:
         return value
     value = value.detach().clone()
@@ -34,7 +34,7 @@ def all_reduce_sum(value: Tensor) -> Tensor:
 
 
 def all_reduce_sum_with_grad(value: Tensor) -> Tensor:
-    """The sum of `value` over all ranks; the gradient is summed over the ranks on its way back."""
+    """Return the sum of `value` over all ranks; its gradient is summed over the ranks too."""
     if world_size() == 1:
         return value
     summed: Tensor = _AllReduceSum.apply(value)  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ def all_reduce_sum_with_grad(value: Tensor) -> Tensor:
 
 
 class _AllReduceSum(torch.autograd.Function):
-    """What torch.distributed.nn.functional.all_reduce does, which torch 2.13 deprecates."""
+    """The same as torch.distributed.nn.functional.all_reduce, which torch 2.13 deprecates."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class _AllReduceSum(torch.autograd.Function):
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[torch.device]:
-    """Join the other ranks, if there are any; yields the device that is this rank's own."""
+    """Join the other ranks, if any; yield the device of this rank."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
         return
@@ -71,16 +71,16 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
 
 
 def is_main() -> bool:
-    """Whether this rank writes files and speaks."""
+    """Return whether this is the rank that writes files and reports progress."""
     return rank() == 0
 
 
 def wrap_ddp(module: nn.Module) -> nn.Module:
-    """The module itself, or one that averages its gradients over all ranks."""
+    """Return the module; with several ranks, wrapped so that gradients are averaged over them."""
     if world_size() == 1:
         return module
-    # Buffers (batch norm, running-mean codebook) are computed from global sums and agree already.
-    with warnings.catch_warnings():  # torch 2.13 has a new name for this argument, which torch 2.11 does not know
+    # Buffers (batch norm, EMA codebook) are computed from global sums and are equal on all ranks already.
+    with warnings.catch_warnings():  # torch 2.13 renames this argument; torch 2.11 has only the old name
         warnings.simplefilter("ignore", FutureWarning)
         return DistributedDataParallel(module, broadcast_buffers=False)
 

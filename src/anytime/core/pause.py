@@ -1,4 +1,4 @@
-"""Work in parts: stop after so many minutes at a point from which the same call goes on."""
+"""Work in parts: stop after some minutes at a point from which the same call resumes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from dataclasses import dataclass
 
 
 class Paused(Exception):  # noqa: N818 (nothing went wrong)
-    """The time is over. All that was done is saved, and the same call goes on from there."""
+    """The time is over. All work is saved, and the same call resumes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """When to stop. Asked after a piece of work was done, never before: every part gets on, however short it is."""
+    """The time to stop. Checked after a piece of work, never before, so that every part makes progress."""
 
     at: float = math.inf
     clock: Callable[[], float] = time.monotonic
 
     @property
     def due(self) -> bool:
+        """Whether the time is over."""
         return self.clock() >= self.at
 
     def check(self, where: str) -> None:
-        """Stop here if it is time; what came before must be saved."""
+        """Raise `Paused` if the time is over. The caller has saved its work."""
         if self.due:
             raise Paused(where)
 

@@ -1,4 +1,4 @@
-"""One tidy format for every experiment's numbers, in results/<experiment>/<dataset>.json; figures are drawn from it alone."""
+"""The results format of experiments and benchmarks: results/<experiment>/<dataset>.json, the only source of figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim and whether the numbers bear it out; None where they cannot decide."""
+    """A claim and whether it holds; None if the numbers cannot decide."""
 
     claim: str
     holds: bool | None
@@ -29,6 +29,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Results:
+    """The numbers of one experiment on one dataset, with their provenance."""
+
     experiment: str
     dataset: str
     command: str
@@ -38,34 +40,36 @@ class Results:
     verdicts: list[Verdict]
 
     def write(self, folder: Path) -> Path:
+        """Write the results below `folder` and return the path of the file."""
         path = results_file(folder, self.experiment, self.dataset)
         write_json(path, asdict(self))
         return path
 
 
 def results_file(folder: Path, experiment: str, dataset: str) -> Path:
+    """Return the path of a results file."""
     return folder / experiment / f"{dataset}.json"
 
 
 def read(path: Path) -> Results:
-    """Results as `write` left them."""
+    """Read a results file."""
     data = read_json(path)
     try:
         verdicts = [from_dict(Verdict, verdict, f"{path}: verdict") for verdict in data.pop("verdicts")]
         return Results(verdicts=verdicts, **data)
     except (KeyError, TypeError):
-        raise UserError(f"{path} is no results file of this version; run its experiment again") from None
+        raise UserError(f"{path} is not a results file of this version; run its experiment again") from None
 
 
 def write_figure(path: Path, figure: Any) -> Path:
-    """A matplotlib figure as PNG beside the results file that it was drawn from, whole or not at all."""
+    """Write a matplotlib figure as PNG beside its results file."""
     target = path.with_suffix(".png")
     write_atomic(target, plot_png(figure))
     return target
 
 
 def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, float]:
-    """One curve of a series, where it was measured -> its value, averaged over the seeds.
+    """Return one curve of a series as {x: value}, averaged over the seeds.
 
     >>> curve([{"series": "a", "codes": 1, "error": 2.0, "seed": s} for s in (0, 1)], "a", "codes", "error")
     {1: 2.0}
@@ -74,11 +78,11 @@ def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, 
     for row in rows:
         if row["series"] == name and across in row and row.get(value) is not None:
             found.setdefault(row[across], []).append(row[value])
-    return {place: mean(values) for place, values in found.items()}
+    return {x: mean(values) for x, values in found.items()}
 
 
 def combine_seeds(each: Sequence[bool], together: bool) -> bool | None:
-    """A claim by several seeds: as all of them together say, undecided where they say it holds and one of them denies it.
+    """Combine the verdicts of several seeds. A claim that holds on average but not for every seed is undecided.
 
     >>> combine_seeds([True, True], True), combine_seeds([True, False], True), combine_seeds([True, False], False)
     (True, None, False)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: tensors with a digest, written to a temporary name, flushed, then renamed. No pickle."""
+"""Atomic files: written to a temporary name, flushed, then renamed. Tensors are stored with a digest, never pickled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from anytime.core.errors import UserError
 
 
 class DamagedFileError(UserError):
-    """A file that is cut short or altered."""
+    """A file that is truncated or altered."""
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`: flushed and renamed to it on success, removed otherwise."""
+    """Yield a temporary name beside `path`. On success the file is flushed and renamed to `path`, otherwise removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A random part: several processes of one training may write the same file at the same time.
+    # The name has a random part: several processes may write the same file at the same time.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
@@ -40,21 +40,21 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
+    """Write a file; a crash leaves the old one or the new one, never a part."""
     try:
         with atomic_path(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another --out") from None
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another place") from None
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """A JSON file of ours, with its format number."""
+    """Write a JSON file with its format number."""
     write_atomic(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names, types, shapes and bytes, the same on every device."""
+    """Return a hash of names, types, shapes and bytes; it is the same on every device."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -64,31 +64,31 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None) -> str:
-    """Save tensors with JSON facts beside them in the header; returns their digest."""
+    """Save tensors with JSON metadata in the header; return their digest."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     found, metadata = digest(whole), metadata or {}
-    # One entry: safetensors writes several in an order that changes from call to call, and equal files have equal bytes.
+    # One entry: safetensors writes several in random order, but equal contents must give equal bytes.
     header = {"format": FORMAT, "facts": metadata, "seal": _checksum(found, metadata)}
     write_atomic(path, save(whole, {"anytime": json.dumps(header)}))
     return found
 
 
 def _checksum(found: str, metadata: Mapping[str, Any]) -> str:
-    """A hash of the tensors' digest and of the facts beside them."""
+    """Return a hash of the digest of the tensors and of the metadata."""
     return hashlib.sha256(f"{found} {json.dumps(metadata)}".encode()).hexdigest()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
-    """Tensors, facts and digest of a file that `write_tensors` wrote; a cut or altered file is a `DamagedFileError`."""
+    """Read the tensors, metadata and digest of a file; raise `DamagedFileError` if it is truncated or altered."""
     if not path.is_file():
         raise UserError(f"{path} is missing")
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("anytime", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-    except (SafetensorError, ValueError, OSError, RuntimeError) as error:  # RuntimeError: shorter than it was a moment ago
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is not a mapping)
+    except (SafetensorError, ValueError, OSError, RuntimeError) as error:  # RuntimeError: it became shorter while it was read
         raise DamagedFileError(
-            f"{path} is cut short or no safetensors file ({error}); restore it from where it came from"
+            f"{path} is truncated or not a safetensors file ({error}); restore it from where it came from"
         ) from None
     found, metadata = digest(tensors), header.get("facts", {})
     if _checksum(found, metadata) != header.get("seal"):

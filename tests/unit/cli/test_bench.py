@@ -80,7 +80,7 @@ def test_a_recipe_s_networks_with_random_weights(
 def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
     outcome = command("bench", "sampling", str(model), "--recipe", "best", "--device", "cpu", "--out", str(tmp_path))
     assert outcome.status == 2
-    assert "--recipe is for networks with random weights" in outcome.err
+    assert "--recipe chooses networks with random weights" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Call
         (["mnist", "--threads", "0"], "--threads must be at least 1"),
         (["mnist", "--every", "0"], "--every must be at least 1"),
         (["mnist", "--repeats", "-4"], "--repeats must be at least 1"),
-        (["mnist", "--engines", "eager:fp64"], "'fp64' is no precision"),
+        (["mnist", "--engines", "eager:fp64"], "'fp64' is not a precision"),
         (["mnist", "--engines", "cuda", "--hf-baseline", "none"], "--engine cuda needs an NVIDIA GPU"),
     ],
 )

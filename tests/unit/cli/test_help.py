@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -14,8 +16,10 @@ import pytest
 
 import anytime
 from anytime.cli import VERBS
+from anytime.cli.options import flags
 
 WITHIN = 0.5  # seconds
+Command = Callable[..., Any]
 
 
 @pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS)], ids=["overview", *VERBS])
@@ -41,63 +45,24 @@ def test_help_is_quick_and_leaves_torch_alone(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_names_every_option(verb: str, command: Callable[..., Any]) -> None:
+def test_help_shows_every_option_and_example(verb: str, command: Command) -> None:
+    module = importlib.import_module(f"anytime.cli.{verb}")
     outcome = command(verb, "--help")
-    assert outcome.status == 0
-    assert outcome.err == ""
-    options = {
-        "data": ["list|get", "NAME"],
-        "train": ["NAME", "--recipe", "--truncation", "--layout", "--data", "--size", "--out", "--scale", "--set", "--seed"],
-        "sample": [
-            "MODEL",
-            "-n",
-            "--codes",
-            "--fraction",
-            "--quality",
-            "--within",
-            "--prefix",
-            "--temperature",
-            "--top-k",
-            "--top-p",
-            "--engine",
-            "--precision",
-            "--seed",
-            "--out",
-        ],
-        "reconstruct": ["MODEL", "FILES", "--codes", "--fraction", "--quality", "--out"],
-        "evaluate": [
-            "MODEL",
-            "--samples",
-            "--fractions",
-            "--inception",
-            "--dataset",
-            "--data",
-            "--classifier",
-            "--scale",
-            "--seed",
-            "--out",
-        ],
-        "reproduce": [
-            "EXPERIMENT",
-            "--dataset",
-            "--scale",
-            "--data",
-            "--inception",
-            "--runs-dir",
-            "--samples",
-            "--seed",
-            "--seeds",
-            "--minutes",
-            "--out",
-        ],
-        "bench": ["sampling", "MODEL", "--batches", "--every", "--engines", "--hf-baseline", "--repeats", "--threads", "--out"],
-        "info": ["MODEL", "--check"],
-    }
-    for option in [*options.get(verb, []), "--json", "--device"]:
-        assert option in outcome.out
+    assert (outcome.status, outcome.err) == (0, "")
+    for name in [*flags(module.Arguments).values(), *module.EXAMPLES]:
+        assert name in outcome.out
 
 
-def test_the_overview_names_every_verb(command: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_examples_run(verb: str, command: Command) -> None:
+    """In their order, in one directory."""
+    for example in importlib.import_module(f"anytime.cli.{verb}").EXAMPLES:
+        program, *words = shlex.split(example)
+        outcome = command(*words)
+        assert (program, outcome.status) == ("anytime", 0), outcome.err
+
+
+def test_the_overview_names_every_verb(command: Command) -> None:
     for words in ([], ["help"], ["--help"], ["-h"]):
         outcome = command(*words)
         assert outcome.status == 0

@@ -54,8 +54,8 @@ Refused = Callable[..., str]
         ("train mnist --data nowhere", ["--data nowhere", "does not exist"]),
         ("train digits --size 32", ["--size", "digits"]),
         ("train mnist --size 32 --scale smoke", ["--size", "mnist"]),
-        ("train folder --size 0 --scale smoke", ["--size 0"]),
-        ("train folder --size -8 --scale smoke", ["--size -8"]),
+        ("train folder --size 0 --scale smoke", ["--size must be between", "not 0"]),
+        ("train folder --size -8 --scale smoke", ["--size must be between", "not -8"]),
         ("train folder --size 30 --scale smoke", ["30", "--size"]),
         ("train digits --set prior.layers", ["--set 'prior.layers'", "key=value"]),
         ("train digits --set prior.epohcs=3", ["'epohcs'", "prior", "did you mean 'epochs'?"]),
@@ -136,7 +136,7 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("--prefix 1,2,3 --codes 2", ["--prefix", "3 codes", "--codes"]),
         ("--prefix 1,2,3,4,5,6,7,8,9", ["--prefix", "8"]),
         ("-n 99999999999999999999", ["-n", "below 2147483648"]),
-        ("--refine x.npz", ["--refine x.npz", "no .npz file"]),
+        ("--refine x.npz", ["--refine x.npz", "not an .npz file"]),
         ("--temperature 0", ["--temperature", "0"]),
         ("--temperature nan", ["--temperature", "nan"]),
         ("--temperature fitted", ["--temperature", "fitted"]),
@@ -147,7 +147,7 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("-n 0", ["-n", "0"]),
         ("--device cuda", ["--device cuda", "--device cpu"]),
         ("--device mps:0:0", ["--device"]),
-        ("--out sound.wav", ["--out sound.wav", "pictures", ".png"]),
+        ("--out sound.wav", ["--out sound.wav", "images", ".png"]),
         ("--out picture.bmp", ["--out picture.bmp", ".bmp", ".png"]),
         ("--out /proc/none/x.png", ["/proc/none/x.png", "cannot be written"]),
         ("--out /proc/x.npz", ["/proc/x.npz", "cannot be written"]),
@@ -259,7 +259,7 @@ def test_an_evaluation_without_the_network(refused: Refused, model: Path, monkey
 
 def test_an_evaluation_of_another_version_is_not_replaced(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
-    for text, named in (('{"format": 0}', "format 0"), ('{"format": 1, "rows": []}', "no results file of this version")):
+    for text, named in (('{"format": 0}', "format 0"), ('{"format": 1, "rows": []}', "not a results file of this version")):
         (tmp_path / "old" / "evaluation.json").write_text(text)
         assert named in refused("evaluate", model, "--dataset", "digits", "--scale", "smoke", "--out", "old")
 
@@ -274,7 +274,7 @@ def test_another_file_in_place_of_the_network(refused: Refused, model: Path, tmp
 def test_what_is_refined_is_no_pickle(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_text("not an archive")
     sentence = refused("sample", model, "--refine", "x.npz")
-    assert "--refine x.npz is no .npz file of samples (not a zip file)" in sentence
+    assert "--refine x.npz is not an .npz file of samples (not a zip file)" in sentence
     assert "pickle" not in sentence
 
 
@@ -293,7 +293,7 @@ def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None
 
 def test_out_is_a_folder_with_the_ending_of_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.png").mkdir()
-    assert "is a folder" in refused("sample", model, "--out", "x.png")
+    assert "is a directory" in refused("sample", model, "--out", "x.png")
 
 
 def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) ->
     (tmp_path / "text.png").write_text("not a picture")
     Image.effect_noise((64, 64), 99).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:999])
-    assert "at least one picture" in refused("reconstruct", model)
+    assert "at least one image" in refused("reconstruct", model)
     assert "text.png is not a readable image" in refused("reconstruct", model, "text.png")
     assert "cut.png is not a readable image" in refused("reconstruct", model, "cut.png")
     assert "none.png cannot be read" in refused("reconstruct", model, picture, "none.png")

@@ -94,7 +94,9 @@ def test_a_folder_with_earlier_samples_says_so(command: Command, model: Path, tm
     (tmp_path / "pictures" / "mine.png").touch()
     assert command("sample", model, "-n", 5, "--out", "pictures").out.rstrip().endswith(": pictures"), "all are written anew"
     assert (
-        command("sample", model, "-n", 3, "--out", "pictures").out.rstrip().endswith(": pictures, beside 2 of earlier samples")
+        command("sample", model, "-n", 3, "--out", "pictures")
+        .out.rstrip()
+        .endswith(": pictures, beside 2 files of earlier samples")
     )
     assert len(list((tmp_path / "pictures").iterdir())) == 6, "nothing is lost"
 
@@ -123,7 +125,7 @@ def test_without_a_number_of_rows_a_deadline_decides(command: Command, model: Pa
     assert json.loads(many.out.splitlines()[-1])["n"] == 64
     few = command("sample", model, "--within", "1us", "--json")
     assert json.loads(few.out.splitlines()[-1]).items() >= {"n": 1, "codes": 1}.items()
-    assert "note: 1 sample, as one code of 64 takes" in few.out
+    assert "note: 1 sample, because the first code of 64 takes" in few.out
     asked = command("sample", model, "-n", 3, "--within", "1us", "--json")
     assert json.loads(asked.out.splitlines()[-1])["n"] == 3, "who says how many gets as many"
     assert "--within must be above 0" in command("sample", model, "--within", "-1s").err

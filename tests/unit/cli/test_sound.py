@@ -139,7 +139,7 @@ def test_failed_write_leaves_no_partial_file(audio_model: Path, refused: Refused
 
 
 def test_mistakes(audio_model: Path, model: Path, refused: Refused, tmp_path: Path) -> None:
-    assert "makes pictures" in refused("sample", model, "--out", "x.wav")
+    assert "makes images" in refused("sample", model, "--out", "x.wav")
     (tmp_path / "text.wav").write_text("hello, this is not a sound")
     Image.new("L", (9, 9)).save(tmp_path / "x.png")
     assert "text.wav is not a readable audio file" in refused("reconstruct", audio_model, "text.wav")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,31 +162,6 @@ def test_only_a_choice_carries_a_kind() -> None:
     assert "kind" not in to_dict(TREE)["leaf"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OakConfig:
-    rings: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ElmConfig:
-    leaves: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wood:
-    tree: OakConfig | ElmConfig = field(metadata={"kind": "oak"})
-
-
-def test_a_choice_that_came_later_reads_files_from_before() -> None:
-    assert from_dict(Wood, {"tree": {"rings": 3}}) == Wood(tree=OakConfig(rings=3))
-    assert to_dict(Wood(tree=OakConfig(rings=3))) == {"tree": {"kind": "oak", "rings": 3}}
-    assert from_dict(Wood, {"tree": {"kind": "elm"}}) == Wood(tree=ElmConfig())
-    with pytest.raises(UserError, match="unknown key 'leaves'"):
-        from_dict(Wood, {"tree": {"leaves": 3}})
-    with pytest.raises(UserError, match=r"has the kind 'aok'; did you mean 'oak'\? Known: elm, oak"):
-        from_dict(Wood, {"tree": {"kind": "aok"}})
-
-
 def test_an_unknown_kind_is_named_with_its_nearest() -> None:
     expected = (
         "config.json.distribution has the kind 'unifrom'; did you mean 'uniform'? Known: full, geometric, mixture, uniform"
@@ -206,7 +181,7 @@ def test_values_are_checked_by_their_owner() -> None:
         from_dict(Tree, changed(distribution={"kind": "geometric", "p": 3}))
 
 
-# --set
+# overrides
 
 
 @pytest.fixture(scope="module")
@@ -236,19 +211,19 @@ def test_the_last_assignment_wins(run: RunConfig) -> None:
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("seed", "--set 'seed' must look like key=value, such as prior.layers=4"),
-        ("sead=1", "--set names the unknown key 'sead'; did you mean 'seed'?"),
-        ("ordered.epoch=1", "--set names the unknown key 'epoch' in ordered; did you mean 'epochs'?"),
-        ("orderd.epochs=1", "--set names the unknown key 'orderd'; did you mean 'ordered'?"),
-        ("model.prior.laiers=1", "--set names the unknown key 'laiers' in model.prior; did you mean 'layers'?"),
-        ("seed.low=1", "--set names the unknown key 'low' in seed; "),
-        ("=1", "--set names the unknown key ''; "),
-        ("ordered.epochs=ten", "--set ordered.epochs must be int, not 'ten'"),
+        ("seed", "`overrides` 'seed' must look like key=value, such as prior.epochs=20"),
+        ("sead=1", "`overrides` names the unknown key 'sead'; did you mean 'seed'?"),
+        ("ordered.epoch=1", "`overrides` names the unknown key 'epoch' in ordered; did you mean 'epochs'?"),
+        ("orderd.epochs=1", "`overrides` names the unknown key 'orderd'; did you mean 'ordered'?"),
+        ("model.prior.laiers=1", "`overrides` names the unknown key 'laiers' in model.prior; did you mean 'layers'?"),
+        ("seed.low=1", "`overrides` names the unknown key 'low' in seed; "),
+        ("=1", "`overrides` names the unknown key ''; "),
+        ("ordered.epochs=ten", "`overrides` ordered.epochs must be int, not 'ten'"),
         (
             "model.autoencoder.widths=32,64",
-            "--set model.autoencoder.widths must be whole numbers in brackets, such as [32,64], not '32,64'",
+            "`overrides` model.autoencoder.widths must be whole numbers in brackets, such as [32,64], not '32,64'",
         ),
-        ("precision=float64", "--set precision must be 'float32' or 'bfloat16', not 'float64'"),
+        ("precision=float64", "`overrides` precision must be 'float32' or 'bfloat16', not 'float64'"),
         ("seed=-1", "--seed must be between 0 and 2^63 - 1, not -1"),
         ("model.prior.length=5", "prior models 5 codes of 126, the autoencoder makes 16 of 126"),
     ],

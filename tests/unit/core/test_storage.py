@@ -113,7 +113,7 @@ def test_a_byte_flipped_anywhere_is_damaged(file: Path) -> None:
 def test_what_is_no_safetensors_file_is_damaged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
-    assert "no safetensors file" in damage(path)
+    assert "not a safetensors file" in damage(path)
 
 
 def test_appended_bytes_are_damage(file: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
         with pytest.raises(expected) as caught:
             write_atomic(path, b"new")
     if expected is UserError:
-        assert str(caught.value) == f"{path} cannot be written (No space left on device); make room or choose another --out"
+        assert str(caught.value) == f"{path} cannot be written (No space left on device); make room or choose another place"
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -173,6 +173,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deeper" / "x.json", tmp_path / "folder"):
-        with pytest.raises(UserError, match=r"cannot be written \(.+\); make room or choose another --out"):
+        with pytest.raises(UserError, match=r"cannot be written \(.+\); make room or choose another place"):
             write_json(path, {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]

@@ -50,7 +50,7 @@ def test_the_command_trains_the_same(
     run = runs.plan(variant, dataset, scale, 3, device, tmp_path, local=True)  # type: ignore[arg-type]
     words = shlex.split(run.command)
     assert words[:3] == ["anytime", "train", name]
-    arguments = parse(train_verb.Arguments, words[2:], "anytime train", "")
+    arguments = parse(train_verb.Arguments, words[2:], "train", "")
     assert train_verb._config(arguments, dataset, torch.device(device)) == run.config
     assert arguments.out is not None and run.run_dir == tmp_path / arguments.out.name
     assert str(arguments.data) == "DIR"
