@@ -93,7 +93,7 @@ def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Call
         (["mnist", "--every", "0"], "--every must be at least 1"),
         (["mnist", "--repeats", "-4"], "--repeats must be at least 1"),
         (["mnist", "--engines", "eager:fp64"], "'fp64' is not a precision"),
-        (["mnist", "--engines", "cuda", "--hf-baseline", "none"], "--engine cuda needs an NVIDIA GPU"),
+        (["mnist", "--engines", "cuda", "--hf-baseline", "none"], "engine cuda needs an NVIDIA GPU"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(words: list[str], said: str, tmp_path: Path, command: Callable[..., Any]) -> None:

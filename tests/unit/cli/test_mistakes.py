@@ -98,11 +98,11 @@ Refused = Callable[..., str]
         ("sample", ["MODEL", "anytime sample --help"]),
         ("info", ["MODEL"]),
         ("reconstruct", ["MODEL"]),
-        ("sample nothing", ["nothing", "no model", "anytime train digits"]),
-        ("info nothing", ["nothing", "no model"]),
+        ("sample nothing", ["nothing", "not a model", "anytime train digits"]),
+        ("info nothing", ["nothing", "not a model"]),
         ("evaluate", ["MODEL", "anytime evaluate --help"]),
-        ("evaluate nothing", ["nothing", "no model"]),
-        ("reconstruct nothing x.png", ["nothing", "no model"]),
+        ("evaluate nothing", ["nothing", "not a model"]),
+        ("reconstruct nothing x.png", ["nothing", "not a model"]),
     ],
 )
 def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) -> None:

@@ -153,7 +153,7 @@ def test_mistakes(audio_model: Path, model: Path, refused: Refused, tmp_path: Pa
     assert "--classifier is for pictures" in refused("evaluate", audio_model, "--classifier")
     assert "--temperature must be above 0" in refused("evaluate", audio_model, "--temperature", 0)
     for verb in (("sample", audio_model), ("reconstruct", audio_model, "in.wav")):
-        assert "made for models of pictures only" in refused(*verb, "--quality", 0.9)
+        assert "which only image models have" in refused(*verb, "--quality", 0.9)
     assert "pass the folder with --data" in refused("train", "vctk")
     assert "--size" in refused("train", "vctk", "--size", 32)
     soundfile.write(tmp_path / "in.wav", np.zeros(99), SAMPLE_RATE)

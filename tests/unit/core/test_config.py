@@ -225,7 +225,7 @@ def test_the_last_assignment_wins(run: RunConfig) -> None:
         ),
         ("precision=float64", "`overrides` precision must be 'float32' or 'bfloat16', not 'float64'"),
         ("seed=-1", "--seed must be between 0 and 2^63 - 1, not -1"),
-        ("model.prior.length=5", "prior models 5 codes of 126, the autoencoder makes 16 of 126"),
+        ("model.prior.length=5", "the prior models 5 codes of 126, the autoencoder makes 16 of 126"),
     ],
 )
 def test_a_bad_override_is_one_sentence_that_names_the_key(run: RunConfig, assignment: str, expected: str) -> None:
