@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
+from textwrap import indent
 from typing import Any
 
 from anytime.core.errors import UserError, did_you_mean
@@ -15,7 +16,7 @@ from anytime.experiments.registry import EXPERIMENTS
 from pages.markdown import table
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
-MARKED = re.compile(r"<!-- table: (?P<name>[a-z0-9-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+MARKED = re.compile(r"(?P<indent> *)<!-- table: (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->", re.DOTALL)
 FIGURE = re.compile(r"[−–-]?[\d.,]+( ?%| / [\d. /]+)?")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -23,7 +24,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 def fill(text: str, root: Path) -> str:
     """Return a page with every marked table replaced by what the JSON files under `root` say."""
-    return MARKED.sub(lambda match: f"<!-- table: {match['name']} -->\n{build(match['name'], root)}\n<!-- end -->", text)
+
+    def replaced(match: re.Match[str]) -> str:
+        lines = f"<!-- table: {match['name']} -->\n{build(match['name'], root)}\n<!-- end -->"
+        return indent(lines, match["indent"])
+
+    return MARKED.sub(replaced, text)
 
 
 def build(name: str, root: Path) -> str:
@@ -39,7 +45,7 @@ def unmarked_figures(text: str) -> list[str]:
     >>> unmarked_figures("| a | b |\\n|---|---|\\n| FID | 28.9 |\\n| option | `--codes 8` |\\n")
     ['| FID | 28.9 |']
     """
-    lines = MARKED.sub("", text).splitlines()
+    lines = [line.strip() for line in MARKED.sub("", text).splitlines()]
     cells = {line: [part.strip().strip("*") for part in line.strip("|").split("|")] for line in lines if line.startswith("|")}
     return [line for line, parts in cells.items() if any(FIGURE.fullmatch(part) and re.search(r"\d", part) for part in parts)]
 
