@@ -1,4 +1,4 @@
-"""Every published format, made by hand and small."""
+"""Small files in every published format."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def image_dir(tmp_path: Path) -> Path:
         kind, ending = (("PNG", "png"), ("BMP", "BMP"), ("TIFF", "tif"), ("WEBP", "webp"))[number % 4]
         place = folder if number < 10 else folder / "deep" / "er"
         (place / f"{number:02}.{ending}").write_bytes(image_file((40, 50), value=10 * number, kind=kind))
-    (folder / "notes.txt").write_text("no image")
-    (folder / "._00.png").write_text("what macOS leaves behind")
+    (folder / "notes.txt").write_text("not an image")
+    (folder / "._00.png").write_text("a macOS resource fork")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""VCTK and AudioMNIST in every layout in use, and any folder of audio files."""
+"""VCTK and AudioMNIST in all their layouts, and any folder of audio files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_vctk_takes_the_first_microphone_and_the_trimmed_copy(tmp_path: Path, ca
     assert len(dataset.train) == len(dataset.validation) // 2 == 1
 
 
-def test_a_speaker_whom_vctk_lists_and_whose_folder_is_missing_is_said(tmp_path: Path, cache: Path) -> None:
+def test_a_speaker_that_vctk_lists_but_lacks_is_reported(tmp_path: Path, cache: Path) -> None:
     where = tmp_path / "vctk"
     for speaker in ("p225", "p226"):
         write(where / f"wav48/{speaker}/{speaker}_001.wav")
@@ -115,7 +115,7 @@ def test_audiomnist_in_zip_files_is_the_same(audiomnist: Path, cache: Path, tmp_
             shutil.copytree(audiomnist / f"data/{speaker:02d}", halves / f"audiomnist-{half}/{speaker:02d}")
         zipped(halves / f"audiomnist-{half}")
         shutil.rmtree(halves / f"audiomnist-{half}")
-    (halves / "celeba64.zip").write_bytes(b"of no interest")
+    (halves / "celeba64.zip").write_bytes(b"not AudioMNIST")
     packed = load("audiomnist", data=halves, cache=cache)
     assert names(packed) == names(plain)
     assert torch.equal(packed.validation, plain.validation)
@@ -132,7 +132,7 @@ def test_the_cached_array_is_reused_and_a_damaged_one_not(
     assert torch.equal(load("audiomnist", data=audiomnist, cache=cache).validation, first.validation)
 
 
-def test_digits_come_with_their_labels(audiomnist: Path, cache: Path) -> None:
+def test_spoken_digits_have_labels(audiomnist: Path, cache: Path) -> None:
     dataset = load("audiomnist", data=audiomnist, cache=cache)
     assert isinstance(dataset.train, Recordings) and dataset.labels is not None
     assert dataset.test is not None
@@ -174,14 +174,14 @@ def test_corrupt_audio_is_named(tmp_path: Path, cache: Path) -> None:
     where = tmp_path / "sounds"
     for i in range(12):
         write(where / f"{i:02d}.wav")
-    (where / "05.wav").write_text("nothing to be heard")
+    (where / "05.wav").write_text("not audio")
     with pytest.raises(UserError, match=r"05\.wav is not a readable audio file"):
         load("folder", data=where, cache=cache)
     assert not list(cache.rglob("*.int16"))
 
 
 @pytest.mark.parametrize(("name", "words"), [("vctk", "p225/p225_001.wav"), ("audiomnist", "D_NN_R.wav")])
-def test_a_folder_that_is_not_the_set(name: str, words: str, tmp_path: Path, cache: Path) -> None:
+def test_a_folder_that_is_not_the_dataset_is_refused(name: str, words: str, tmp_path: Path, cache: Path) -> None:
     write(tmp_path / "other/x.wav")
     with pytest.raises(UserError, match=words):
         load(name, data=tmp_path / "other", cache=cache)

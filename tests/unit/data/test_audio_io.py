@@ -71,7 +71,7 @@ def test_a_click_is_scaled_by_its_peak_and_silence_not_at_all(tmp_path: Path) ->
     assert not samples.any()
 
 
-def test_clipping_is_noticed(tmp_path: Path) -> None:
+def test_clipping_is_detected(tmp_path: Path) -> None:
     for name, loud in (("clean", 3.0), ("clipped", 6.0)):
         soundfile.write(tmp_path / f"{name}.wav", np.clip(loud * tone(SAMPLE_RATE), -1, 1), SAMPLE_RATE)
     for name in ("clean", "clipped"):
@@ -79,7 +79,7 @@ def test_clipping_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.wav").write_text("not audio at all, but long enough to look at")
+    (tmp_path / "text.wav").write_text("not audio at all, but long enough for a header")
     (tmp_path / "empty.wav").write_bytes(b"")
     soundfile.write(tmp_path / "none.wav", np.zeros(0), SAMPLE_RATE)
     soundfile.write(tmp_path / "nan.wav", np.array([0.1, np.nan, 0.1]), SAMPLE_RATE, subtype="FLOAT")
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_audio_is_refused(tmp_path: Path) -> None:
         assert name in str(error.value)
 
 
-def test_a_file_of_hours_is_streamed(tmp_path: Path) -> None:
+def test_a_long_file_is_streamed(tmp_path: Path) -> None:
     """Three hours at 8 kHz, 8 bits: decoded whole it would take 345 MB as float32, and four times that in double precision."""
     path = tmp_path / "hours.wav"
     with soundfile.SoundFile(path, "w", 8000, 1, "PCM_U8") as file:

@@ -26,7 +26,7 @@ def test_the_published_split(celeba: Path, cache: Path) -> None:
     assert "published split" in dataset.source
 
 
-def test_unpacked_and_by_the_path_of_the_zip_file_it_is_the_same(celeba: Path, cache: Path) -> None:
+def test_unpacked_and_zipped_files_load_the_same(celeba: Path, cache: Path) -> None:
     first = load("celeba", data=celeba, cache=cache)
     assert torch.equal(load("celeba", data=celeba / "img_align_celeba.zip", cache=cache).train, first.train)
     with zipfile.ZipFile(celeba / "img_align_celeba.zip") as archive:
@@ -51,7 +51,7 @@ def test_the_published_layout_needs_its_list(celeba: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["000001.jpg", "000001.jpg 3\n", "<html>no such file</html>", "000001.jpg 0\n000001.jpg 1\n"])
-def test_a_spoilt_list_is_refused(celeba: Path, cache: Path, text: str) -> None:
+def test_a_damaged_list_is_refused(celeba: Path, cache: Path, text: str) -> None:
     (celeba / "list_eval_partition.txt").write_text(text)
     with pytest.raises(UserError, match="is not a list of names and parts"):
         load("celeba", data=celeba, cache=cache)
@@ -66,7 +66,7 @@ def test_a_list_of_other_images_is_refused(celeba: Path, cache: Path) -> None:
         load("celeba", data=celeba, cache=cache)
 
 
-def test_what_is_not_celeba_is_refused(celeba: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_celeba_is_refused(celeba: Path, cache: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"lacks img_align_celeba/ or img_align_celeba\.zip, and list_eval_partition\.txt"):

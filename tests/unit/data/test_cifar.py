@@ -70,7 +70,7 @@ def test_a_pickle_that_asks_to_run_anything_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_no_other_codec_is_admitted() -> None:
+def test_no_other_codec_is_allowed() -> None:
     content = b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R."
     with pytest.raises(UserError, match="rot13"):
         read_batch(content, HERE)
@@ -107,7 +107,7 @@ def test_missing_and_truncated_files_are_named(cifar: Path, tmp_path: Path) -> N
         load("cifar10", data=cifar)
 
 
-def test_spoilt_arrays_are_refused(tmp_path: Path) -> None:
+def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cifar10.npz"
     path.write_bytes(b"PK no zip")
     with pytest.raises(UserError, match="x_train and x_test"):

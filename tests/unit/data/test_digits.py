@@ -11,7 +11,7 @@ from anytime.data import load
 from anytime.data.digits import FILE, FOLDER, load_embedded
 
 
-def test_balanced_and_split_as_promised() -> None:
+def test_digits_are_balanced_and_split() -> None:
     digits = load_embedded()
     assert np.bincount(digits.train_labels).tolist() == [800] * 10
     assert np.bincount(digits.test_labels).tolist() == [200] * 10
@@ -23,7 +23,7 @@ def test_balanced_and_split_as_promised() -> None:
     assert not dataset.synthetic
 
 
-def test_they_are_distinct_digits_in_mixed_order() -> None:
+def test_digits_are_distinct_and_in_mixed_order() -> None:
     digits = load_embedded()
     assert len(np.unique(np.concatenate([digits.train, digits.test]).reshape(10_000, -1), axis=0)) == 10_000
     assert len(np.unique(digits.train_labels[:100])) == 10

@@ -29,7 +29,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
-    """Serves the hand-made MNIST on the loopback, and the catalogue points there."""
+    """Serve the small MNIST on the loopback, with the registry pointing there."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(mnist)))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -51,7 +51,7 @@ def test_get_then_load(server: ThreadingHTTPServer, cache: Path, mnist: Path) ->
     assert get("mnist", cache) == cache / "mnist"
     assert len(load("mnist", cache=cache).train) == 90
     (mnist / NAME).unlink()
-    get("mnist", cache)  # nothing is missing, so nothing is asked for
+    get("mnist", cache)  # nothing is missing, so nothing is requested
     assert sorted(path.name for path in (cache / "mnist").iterdir()) == sorted(
         [*(f.name for f in DATASETS["mnist"].files), "verified.json"]
     )
@@ -85,7 +85,7 @@ def test_a_verified_file_is_not_hashed_again(server: ThreadingHTTPServer, cache:
     with monkeypatch.context() as patch:
         patch.setattr("anytime.data.download.digest", None)
         load("mnist", cache=cache)
-    (folder / "verified.json").write_text("spoilt")
+    (folder / "verified.json").write_text("damaged")
     load("mnist", cache=cache)
 
 
@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written(server: ThreadingHTTPServer, tmp_path: P
         get("mnist", tmp_path / "file")
 
 
-def test_sets_without_files(cache: Path) -> None:
+def test_datasets_without_files(cache: Path) -> None:
     assert (get("digits", cache) / "digits.xz").exists()
     with pytest.raises(UserError, match="--data DIR"):
         get("folder", cache)

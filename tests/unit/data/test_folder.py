@@ -36,7 +36,7 @@ def test_a_zip_file_of_images_is_a_folder(image_dir: Path, cache: Path, tmp_path
 def test_grey_only_if_every_image_is(image_dir: Path, cache: Path) -> None:
     shutil.rmtree(image_dir / "deep")
     for path in image_dir.rglob("[0-9]*"):
-        Image.new("L", (40, 40), 7).save(path, "PNG")  # whatever the ending says
+        Image.new("L", (40, 40), 7).save(path, "PNG")  # whatever the suffix says
     assert read(image_dir, cache).shape == (1, 32, 32)
     Image.new("RGB", (40, 40)).save(image_dir / "05.BMP")
     assert read(image_dir, cache).shape == (3, 32, 32)
@@ -49,10 +49,10 @@ def test_the_second_start_reads_the_cached_array(image_dir: Path, cache: Path, m
     again = read(image_dir, cache)
     assert torch.equal(again.train, first.train)
     assert torch.equal(again.validation, first.validation)
-    again.train[0] = 9  # memory of its own: writing to it spoils neither the file nor torch
+    again.train[0] = 9  # copy-on-write: the cached file stays as it is
 
 
-def test_a_changed_image_or_a_spoilt_array_is_decoded_anew(image_dir: Path, cache: Path) -> None:
+def test_a_changed_image_or_a_damaged_array_is_decoded_again(image_dir: Path, cache: Path) -> None:
     read(image_dir, cache)
     Image.new("RGB", (40, 40), (77, 77, 77)).save(image_dir / "00.png")
     os.utime(image_dir / "00.png", ns=(1, 1))
@@ -62,12 +62,12 @@ def test_a_changed_image_or_a_spoilt_array_is_decoded_anew(image_dir: Path, cach
     assert read(image_dir, cache).train[0, 0, 0, 0] == 77
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(image_dir: Path, tmp_path: Path) -> None:
+def test_a_read_only_cache_is_not_an_error(image_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert len(read(image_dir, tmp_path / "file").train) == 18
 
 
-def test_a_folder_of_non_images(tmp_path: Path, cache: Path) -> None:
+def test_a_folder_without_images_is_refused(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(UserError, match=r"holds no images \(bmp, .*webp\): point `data`"):
         read(tmp_path, cache)
@@ -92,11 +92,11 @@ def test_small_images_are_counted_and_the_first_named(image_dir: Path, cache: Pa
     for path in image_dir.rglob("[0-9]*"):
         if path.name not in ("03.webp", "07.webp", "08.png"):
             Image.new("RGB", (64, 64)).save(path)
-    with pytest.raises(UserError, match=r"03\.webp and 2 more are smaller than 64 x 64"):  # noticed while decoding
+    with pytest.raises(UserError, match=r"03\.webp and 2 more are smaller than 64 x 64"):  # found while decoding
         load("celeba", data=image_dir, cache=cache)
 
 
-def test_too_few_images(image_dir: Path, cache: Path) -> None:
+def test_too_few_images_are_refused(image_dir: Path, cache: Path) -> None:
     shutil.rmtree(image_dir / "deep")
     (image_dir / "00.png").unlink()
     with pytest.raises(UserError, match="holds 9 images and at least 10"):
@@ -104,6 +104,6 @@ def test_too_few_images(image_dir: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 7, 1025])
-def test_sizes_out_of_range(image_dir: Path, cache: Path, size: int) -> None:
+def test_a_size_out_of_range_is_refused(image_dir: Path, cache: Path, size: int) -> None:
     with pytest.raises(UserError, match=f"`size` must be between 8 and 1024, not {size}"):
         read(image_dir, cache, size)

@@ -52,7 +52,7 @@ def test_shrinking_does_not_alias() -> None:
     assert np.ptp(found.astype(int)) < 10
 
 
-def test_transparency_lies_over_white() -> None:
+def test_transparent_pixels_become_white() -> None:
     image = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
     assert (decode(saved(image), 8, 3)[0] == 255).all()
     palette = Image.new("P", (8, 8), 0)
@@ -72,11 +72,11 @@ def test_the_first_frame_of_an_animation_is_used() -> None:
     assert (decode(file, 8, 1)[0] == 40).all()
 
 
-def test_the_camera_held_upright_is_respected() -> None:
+def test_the_exif_orientation_is_applied() -> None:
     pixels = np.zeros((8, 8, 3), np.uint8)
     pixels[0] = 255
     exif = Image.Exif()
-    exif[0x0112] = 3  # turned by half
+    exif[0x0112] = 3  # rotated by 180 degrees
     found = decode(saved(Image.fromarray(pixels), exif=exif), 8, 3)[0]
     assert (found[:, -1] == 255).all()
     assert (found[:, 0] == 0).all()
@@ -85,7 +85,7 @@ def test_the_camera_held_upright_is_respected() -> None:
 @pytest.mark.parametrize(
     ("mode", "grey"), [("L", True), ("1", True), ("LA", True), ("RGB", False), ("RGBA", False), ("P", False)]
 )
-def test_grey_is_known_by_the_mode(mode: str, grey: bool) -> None:
+def test_the_mode_says_whether_an_image_is_grey(mode: str, grey: bool) -> None:
     assert header(saved(Image.new(mode, (9, 12)))) == (grey, 9)
 
 

@@ -14,8 +14,8 @@ from anytime.data.mnist import to_idx
 from anytime.data.registry import load_labels
 
 
-def test_labels_stand_beside_their_images() -> None:
-    """The split is that of the images: every image has the label that it has in the file."""
+def test_labels_match_their_images() -> None:
+    """Every image has the label that it has in the file, after the split."""
     dataset, labels, whole = load("digits"), load_labels("digits"), load_embedded()
     labels.check(dataset)
     known = {image.tobytes(): int(label) for image, label in zip(whole.train, whole.train_labels, strict=True)}
@@ -35,7 +35,7 @@ def test_labels_of_idx_files(mnist: Path) -> None:
         part.check(dataset)
 
 
-def test_what_cannot_be_had(mnist: Path, tmp_path: Path) -> None:
+def test_missing_and_damaged_labels_are_refused(mnist: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="labels of cifar10 are not supported; those of digits, fashion-mnist, mnist are"):
         load_labels("cifar10")
     with pytest.raises(UserError, match="not downloaded"):

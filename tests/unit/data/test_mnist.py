@@ -35,7 +35,7 @@ def test_missing_files_are_all_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda raw: gzip.compress(raw[:-1]),
         lambda raw: gzip.compress(raw + b"x"),
@@ -46,9 +46,9 @@ def test_missing_files_are_all_named(tmp_path: Path) -> None:
         lambda raw: b"",
     ],
 )
-def test_spoilt_files_are_refused_by_name(mnist: Path, spoil: object) -> None:
+def test_damaged_files_are_refused_by_name(mnist: Path, damage: object) -> None:
     path = mnist / "train-images-idx3-ubyte.gz"
-    path.write_bytes(spoil(gzip.decompress(path.read_bytes())))  # type: ignore[operator]
+    path.write_bytes(damage(gzip.decompress(path.read_bytes())))  # type: ignore[operator]
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz is not a whole idx file"):
         load("mnist", data=mnist)
 
@@ -60,7 +60,7 @@ def test_images_of_another_shape_are_refused(mnist: Path) -> None:
         load("mnist", data=mnist)
 
 
-def test_arrays_follow_one_another() -> None:
+def test_consecutive_arrays_are_parsed() -> None:
     first, second = np.arange(6, dtype=np.uint8).reshape(1, 2, 3), np.arange(4, dtype=np.uint8)
     array, rest = parse_idx(to_idx(first) + to_idx(second), 3)
     assert np.array_equal(array, first)

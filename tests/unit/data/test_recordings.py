@@ -1,4 +1,4 @@
-"""Recordings cut into examples: addressed crops, fixed tiles, padding that is told apart from silence."""
+"""Recordings cut into examples: addressed crops, fixed tiles, padding that differs from silence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LENGTHS = [5, 8, 30, 17]
 
 
 def recordings() -> Recordings:
-    """Every sample holds its own place, so that a crop tells where it was cut."""
+    """Every sample holds its own index, so that a crop shows where it was cut."""
     return segment_recordings(torch.arange(sum(LENGTHS), dtype=torch.int16), LENGTHS, list("abcd"), crop=8)
 
 
@@ -33,32 +33,32 @@ def test_crops_stay_inside_their_recording_and_reach_both_ends() -> None:
         assert (crops[:, -1] == (PADDING if length < 8 else starts + 7)).all()
 
 
-def test_every_epoch_takes_its_own_crops_and_any_step_can_be_named() -> None:
+def test_every_epoch_takes_its_own_crops_and_any_step_can_be_computed() -> None:
     loader = Loader(recordings(), batch=2, seed=3)
     assert loader.steps_per_epoch == 2
     batches = [loader.batch_at(step) for step in range(40)]
     again = Loader(recordings(), batch=2, seed=3)
     assert all(torch.equal(again.batch_at(step), batches[step]) for step in (31, 7, 0))
     third = {int(x[0, 0]) for batch in batches for x in batch if 13 <= x[0, 0] < 43}
-    assert len(third) > 8  # of 23 places, in 20 epochs
+    assert len(third) > 8  # of 23 positions, in 20 epochs
     assert any(not torch.equal(Loader(recordings(), 2, 4).batch_at(step), batches[step]) for step in range(4))
 
 
-def test_two_processes_share_the_batch_of_one() -> None:
+def test_two_processes_split_the_batch_of_one() -> None:
     whole = Loader(recordings(), batch=4, seed=0)
     halves = [Loader(recordings(), batch=4, seed=0, rank=rank, world_size=2) for rank in range(2)]
     for step in range(5):
         assert torch.equal(torch.cat([half.batch_at(step) for half in halves]), whole.batch_at(step))
 
 
-def test_padding_is_silence_to_the_network_and_nothing_to_the_mask() -> None:
+def test_padding_is_zero_as_float_and_in_the_mask() -> None:
     x = torch.tensor([[0, 32767, -32767, PADDING]], dtype=torch.int16)
     assert to_float(x).tolist() == [[0, 1, -1, 0]]
     assert is_valid_sample(x).tolist() == [[1, 1, 1, 0]]
     assert valid_mask(torch.zeros(2, 2, dtype=torch.uint8)) is None
 
 
-def test_an_hour_counts_as_many_recordings() -> None:
+def test_a_long_recording_is_split_into_segments() -> None:
     hour = 3600 * 16_000
     whole = segment_recordings(torch.zeros(1, dtype=torch.int16).expand(hour), [hour], ["hour"])
     assert len(whole) == 180
@@ -68,17 +68,17 @@ def test_an_hour_counts_as_many_recordings() -> None:
 
 
 def tone(length: int = 4000, crop: int = 1000) -> Recordings:
-    """One recording, a fortieth of a turn a sample."""
+    """One recording, 40 samples a period."""
     wave = 10_000 * torch.sin(2 * torch.pi * torch.arange(length) / 40)
     return segment_recordings(wave.round().to(torch.int16), [length], ["a"], crop=crop)
 
 
 def cycles(x: torch.Tensor) -> float:
-    """Turns in a thousand samples."""
+    """Periods in a thousand samples."""
     return float(torch.fft.rfft(x.float()).abs().argmax())
 
 
-def test_another_speed_is_another_pitch_and_length() -> None:
+def test_speed_changes_pitch_and_length() -> None:
     whole, row = tone(), torch.tensor([0])
     assert cycles(whole.crops(row, torch.tensor([0.3]))[0, 0]) == 25
     for speed, pitch in ((0.8, 20), (1.2, 30)):
@@ -88,7 +88,7 @@ def test_another_speed_is_another_pitch_and_length() -> None:
     num_short = tone(600)
     for speed, present_samples in ((0.8, 750), (1.0, 600), (1.5, 400)):
         found = int((num_short.crops(row, torch.tensor([0.5]), torch.tensor([speed])) != PADDING).sum())
-        assert abs(found - present_samples) <= 1, "a speed is no round number"
+        assert abs(found - present_samples) <= 1, "a speed is not exact"
     exact = 10_000 * torch.sin(2 * torch.pi * 1.1 * torch.arange(400) / 40)
     assert (num_short.crops(row, torch.tensor([0.5]), torch.tensor([1.1]))[0, 0, :400] - exact).abs().max() < 60
 

@@ -38,7 +38,7 @@ def test_states(mnist: Path, cache: Path) -> None:
     assert state(find("mnist"), cache) == "in the cache"
 
 
-def test_absent_sets_say_what_to_do(cache: Path, tmp_path: Path) -> None:
+def test_absent_datasets_say_what_to_do(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run `anytime data get mnist` or pass a copy with `data`"):
         load("mnist", cache=cache)
     with pytest.raises(UserError, match="with `data`"):
