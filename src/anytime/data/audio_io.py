@@ -211,7 +211,7 @@ def write_wav_stream(path: Path, parts: Iterable[Float[Tensor, "1 time"]]) -> No
             for part in parts:
                 file.writeframes(_wav_samples(part).tobytes())
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}): make room or choose another `out`") from None
+        raise UserError(f"{path} cannot be written ({error.strerror or error}): make room or choose another place") from None
 
 
 def _wav_samples(x: Float[Tensor, "channel time"]) -> Int16[np.ndarray, "channel time"]:
