@@ -75,15 +75,17 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings that follow the attributes of a class and its bases."""
+    """Return the docstring, or the comment, that follows each attribute of a class and its bases."""
     found: dict[str, str] = {}
     for base in reversed([base for base in cls.__mro__ if base is not object]):
-        (body,) = ast.parse(inspect.cleandoc(inspect.getsource(base))).body
+        source = inspect.cleandoc(inspect.getsource(base))
+        (body,) = ast.parse(source).body
         assert isinstance(body, ast.ClassDef)
-        for field, doc in zip(body.body, body.body[1:], strict=False):
-            text = doc.value.value if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) else None
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):
-                found[field.target.id] = " ".join(text.split())
+        for field, doc in zip(body.body, [*body.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                text = doc.value.value if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) else None
+                comment = source.splitlines()[field.lineno - 1].partition("  # ")[2]
+                found[field.target.id] = " ".join(text.split()) if isinstance(text, str) else comment
     return found
 
 
@@ -93,9 +95,9 @@ def _name(name: str) -> str:
     if inspect.isclass(value):
         if dataclasses.is_dataclass(value):
             docs = attribute_docs(value)
-            lines += [f"- `{field.name}`: {docs.get(field.name, '')}".rstrip(": ") for field in dataclasses.fields(value)]
+            lines += [f"- `{field.name}`: {docs[field.name]}".rstrip(": ") for field in dataclasses.fields(value)]
         lines += [_member(member, own) for member, own in vars(value).items() if not member.startswith("_") and _is_code(own)]
-        lines.append("")
+        lines += [""] if lines[-1].startswith("-") else []
     elif callable(value):
         lines.insert(1, f"```python\nanytime.{name}{_signature(value)}\n```\n")
     return "\n".join(lines)
@@ -114,8 +116,9 @@ def _member(name: str, value: Any) -> str:
 
 def _signature(function: Any) -> str:
     """Return the signature without jaxtyping's and torch's module names, and without `self`."""
-    text = str(inspect.signature(function)).replace("'", "").replace("anytime.", "")
-    return re.sub(r"\((self|cls)(, )?", "(", re.sub(r"\b(torch|threading|pathlib|typing)\.", "", text), count=1)
+    text = re.sub(r"['\"]|\b(anytime|torch|threading|pathlib|typing)\.", "", str(inspect.signature(function)))
+    text = re.sub(r"<built-in function (\w+)>", r"\1", text)
+    return re.sub(r"\((self|cls)(, )?", "(", text, count=1)
 
 
 def _doc(value: Any) -> str:
