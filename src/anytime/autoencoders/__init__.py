@@ -1,1 +1,1 @@
-"""Turning data into ordered codes and back."""
+"""Ordered autoencoders: from data to codes, most important first, and back."""

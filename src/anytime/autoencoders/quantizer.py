@@ -22,27 +22,31 @@ class QuantizerConfig:
     commitment: float = 1.0
     """β, weight of the commitment term; the paper uses 0.1 to 2."""
     codebook: Literal["gradient", "ema"] = "gradient"
-    """How entries move: by the gradient of the codebook term (the paper), or as a running mean of what they stand for."""
+    """How entries are updated: by the gradient of the codebook term (the paper), or as an EMA of their latents."""
     ema_decay: float = 0.99
-    """Memory of the running mean, per step; used with `codebook = "ema"` only."""
+    """Decay of the EMA per step; used with `codebook = "ema"` only."""
     init: Literal["uniform", "latents"] = "uniform"
-    """Where entries begin: uniform in ±1/C (the paper's code), or at latents of the first batch."""
+    """Initial entries: uniform in ±1/C (the paper's code), or latents of the first batch."""
     revive_dead_codes: bool = False
-    """Move entries that nothing uses onto latents of the current batch; needs `codebook = "ema"`, off in the paper."""
+    """Move unused entries onto latents of the current batch; needs `codebook = "ema"`, off in the paper."""
 
     def __post_init__(self) -> None:
         if self.codebook_size < 2:
-            raise UserError(f"codebook_size must be at least 2, not {self.codebook_size}")
+            raise UserError(f"`quantizer.codebook_size` must be at least 2, not {self.codebook_size}")
         if not 0.1 <= self.commitment <= 2.0:
-            raise UserError(f"commitment must be between 0.1 and 2.0, not {self.commitment}")
+            raise UserError(f"`quantizer.commitment` must be between 0.1 and 2.0, not {self.commitment}")
         if not 0 < self.ema_decay < 1:
-            raise UserError(f"ema_decay must be between 0 and 1, not {self.ema_decay}")
+            raise UserError(f"`quantizer.ema_decay` must be between 0 and 1, not {self.ema_decay}")
         if self.revive_dead_codes and self.codebook != "ema":
-            raise UserError('revive_dead_codes needs codebook = "ema", which counts how often an entry is used')
+            raise UserError(
+                '`quantizer.revive_dead_codes` needs `quantizer.codebook` "ema", which counts how often an entry is used'
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
+    """The quantizer's output."""
+
     latents: Tensor  # straight-through, [batch, length, dim]
     codes: Tensor  # [batch, length]
     loss: Tensor  # codebook + commitment, [batch, length], unreduced so that truncation can mask it
@@ -51,8 +55,8 @@ class Quantized:
 class Quantizer(nn.Module):
     """q(z)_j = argmin_i ‖e_i − z_j‖, with the straight-through gradient."""
 
-    # An entry used less than this per step is dead. Low: a batch may hold fewer codes than the book has entries.
     DEAD_THRESHOLD = 0.03
+    """Uses per step below which an entry is dead. Low: a batch may have fewer codes than the codebook has entries."""
 
     count: Tensor
     mean_sum: Tensor
@@ -68,7 +72,8 @@ class Quantizer(nn.Module):
             self.register_buffer("mean_sum", init.clone())
 
     def forward(self, latents: Float[Tensor, "batch length dim"]) -> Quantized:
-        with torch.autocast(latents.device.type, enabled=False):  # nearest of 1000: bf16 distances would pick the wrong entry
+        """Quantize; the gradient passes straight through to the latents."""
+        with torch.autocast(latents.device.type, enabled=False):  # bf16 distances would pick wrong entries
             latents = latents.float()
             codes = self.nearest(latents.detach())
             entries = self.lookup(codes)
@@ -78,25 +83,22 @@ class Quantizer(nn.Module):
         return Quantized(straight_through, codes, codebook + self.config.commitment * commitment)
 
     def nearest(self, latents: Float[Tensor, "batch length dim"]) -> Int[Tensor, "batch length"]:
-        """The code of each latent vector."""
+        """Return the code of each latent vector: its nearest entry."""
         # ‖e − z‖² = ‖e‖² − 2 e·z + ‖z‖², and ‖z‖² is the same for every entry.
         squares = self.codebook.square().sum(-1)
         return torch.addmm(squares, latents.flatten(0, 1), self.codebook.T, alpha=-2).argmin(-1).view(latents.shape[:2])
 
     @torch.no_grad()
     def init_from_latents(self, latents: Float[Tensor, "batch length dim"], seed: int) -> None:
-        """Put the entries onto latents drawn by the seed."""
+        """Set the entries to latents chosen by the seed; with fewer latents than entries, they repeat."""
         flat = latents.flatten(0, 1).float()
-        permutation_order = random.permutation(len(flat), seed)
-        indices = permutation_order[
-            torch.arange(len(self.codebook)) % len(flat)
-        ]  # fewer latents than entries are taken in turn
+        indices = random.permutation(len(flat), seed)[torch.arange(len(self.codebook)) % len(flat)]
         self.codebook.copy_(flat[indices.to(flat.device)])
         if self.config.codebook == "ema":
             self.mean_sum.copy_(self.codebook)
 
     def lookup(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length dim"]:
-        """The codebook entries that `codes` name."""
+        """Return the codebook entries of `codes`."""
         return nn.functional.embedding(codes, self.codebook)
 
     @torch.no_grad()
@@ -108,7 +110,7 @@ class Quantizer(nn.Module):
         seed: int,
         step: int,
     ) -> None:
-        """Move a running-mean codebook towards the latents that survived truncation, summed over all ranks."""
+        """Update an EMA codebook with the latents that were kept, summed over all ranks."""
         if self.config.codebook != "ema":
             return
         weight = keep_mask.flatten().float()
@@ -120,23 +122,21 @@ class Quantizer(nn.Module):
         self.mean_sum.mul_(ema_decay).add_(summed, alpha=1 - ema_decay)
         if self.config.revive_dead_codes:
             self._revive_dead_codes(flat, weight > 0, seed, step)
-        # An entry at count 0 has a sum near 0 too; the floor keeps their ratio finite.
+        # An entry at count 0 has a sum near 0 too; the lower bound keeps their ratio finite.
         self.codebook.copy_(self.mean_sum / self.count.clamp_min(1e-5)[:, None])
 
     def _revive_dead_codes(self, flat: Float[Tensor, "n dim"], keep_mask: Bool[Tensor, " n"], seed: int, step: int) -> None:
-        """Put dead entries onto latents of this batch, each onto its own; those that find none wait."""
-        # Rows are numbered over the global batch, so that it does not matter how many ranks share it.
+        """Move each dead entry onto a different kept latent of this batch, as far as there are enough."""
+        # Rows are numbered over the global batch, so that the result does not depend on the number of ranks.
         rows, first = len(flat), len(flat) * distributed.rank()
         is_kept = torch.zeros(rows * distributed.world_size(), dtype=torch.int32, device=flat.device)
         is_kept[first : first + rows] = keep_mask.to(torch.int32)
         is_kept = distributed.all_reduce_sum(is_kept)
-        permutation_order = random.permutation(len(is_kept), seed, step).to(flat.device)
-        permutation_order = permutation_order[
-            torch.argsort(is_kept[permutation_order], descending=True, stable=True)
-        ]  # survivors first, in random order
+        order = random.permutation(len(is_kept), seed, step).to(flat.device)
+        order = order[torch.argsort(is_kept[order], descending=True, stable=True)]  # kept latents first, in random order
         dead = self.count < self.DEAD_THRESHOLD
-        index = dead.cumsum(0) - 1  # a dead entry's number among the dead
-        source_rows = permutation_order[index.clamp(0, len(permutation_order) - 1)] - first
+        index = dead.cumsum(0) - 1  # of each dead entry among the dead ones
+        source_rows = order[index.clamp(0, len(order) - 1)] - first
         own = (source_rows >= 0) & (source_rows < rows)
         chosen = distributed.all_reduce_sum(torch.where(own[:, None], flat[source_rows.clamp(0, rows - 1)], 0))
         revived = dead & (index < is_kept.sum())
@@ -146,15 +146,15 @@ class Quantizer(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class CodebookUsage:
-    """How much of the codebook a set of codes uses."""
+    """How much of the codebook is used."""
 
     used: int  # entries that occur
     dead: int  # entries that do not
-    perplexity: float  # exp of the entropy of the entries' frequencies: codebook_size when all are equally common
+    perplexity: float  # exp of the entropy of the entries' frequencies; codebook_size if all are equally frequent
 
 
 def codebook_usage(counts: Num[Tensor, " codebook_size"]) -> CodebookUsage:
-    """Use of the codebook from how often each entry occurs."""
+    """Return the codebook usage, given how often each entry occurs."""
     frequency = counts.double() / counts.sum().clamp_min(1)
     entropy = -torch.special.xlogy(frequency, frequency).sum()
     used = int((counts > 0).sum())

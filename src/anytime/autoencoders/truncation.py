@@ -1,6 +1,6 @@
-"""How many leading codes survive in training: the law of `keep`, and the cut itself (Section 3.1, Eq. 6, Appendix C.3).
+"""Nested dropout: the distribution of `keep`, the number of codes kept in training, and the truncation (Section 3.1, Eq. 6).
 
-Training on a random `keep` is what puts the codes into order: whatever stands early is needed most often.
+A random `keep` puts the codes into order: early codes are kept most often, so they carry the most important information.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ class Geometric:
     """Pr(keep = k) = (1 - p)^(k - 1) p / (1 - (1 - p)^length) on {1..length} (Appendix C.3)."""
 
     p: float
-    """Success probability, in (0, 1); towards 0 the law becomes Uniform."""
+    """Success probability, in (0, 1). As p -> 0 the distribution becomes Uniform."""
 
     def __post_init__(self) -> None:
         if not 0 < self.p < 1:
-            raise UserError(f"truncation: geometric needs p between 0 and 1, not {self.p}")
+            raise UserError(f"`truncation` geometric needs a p between 0 and 1, not {self.p}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Full length with probability `full`, else Uniform: keeps the last codes trained as often as the first."""
+    """Full with probability `full`, else Uniform: trains the last codes more often."""
 
     full: float = 0.5
-    """Share of the samples that keep every code, in [0, 1]."""
+    """Probability of keeping every code, in [0, 1]."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.full <= 1:
-            raise UserError(f"truncation: mixture needs a share between 0 and 1, not {self.full}")
+            raise UserError(f"`truncation` mixture needs a probability between 0 and 1, not {self.full}")
 
 
 Truncation = Full | Uniform | Geometric | Mixture
 
 
 def parse_truncation(text: str) -> Truncation:
-    """A truncation law as the command line writes it: full, uniform, geometric:0.03, mixture:0.5."""
+    """Parse full, uniform, geometric:0.03 or mixture:0.5."""
     name, colon, argument = text.partition(":")
     plain: dict[str, Truncation] = {"full": Full(), "uniform": Uniform()}
     if name in plain and not colon:
@@ -66,11 +66,11 @@ def parse_truncation(text: str) -> Truncation:
         raise
     except ValueError:
         pass
-    raise UserError(f"--truncation {text!r} is no law; write full, uniform, geometric:0.03 or mixture:0.5")
+    raise UserError(f"`truncation` {text!r} is unknown; use full, uniform, geometric:0.03 or mixture:0.5")
 
 
 def probabilities(distribution: Truncation, length: int) -> Float[Tensor, " length"]:
-    """Pr(keep = 1), …, Pr(keep = length), in float64."""
+    """Return Pr(keep = 1), …, Pr(keep = length) in float64."""
     steps = torch.arange(length, dtype=torch.float64)
     match distribution:
         case Full():
@@ -84,13 +84,13 @@ def probabilities(distribution: Truncation, length: int) -> Float[Tensor, " leng
 
 
 def sample_keep(distribution: Truncation, length: int, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
-    """`keep` for each sample, by the inverse of the law's distribution function."""
+    """Return `keep` for each uniform number, by inverting the distribution function."""
     edges = probabilities(distribution, length).cumsum(0)[:-1].to(uniforms.device)
     return torch.searchsorted(edges, uniforms.double(), right=True) + 1
 
 
 def keep_mask(keep: Int[Tensor, " batch"], length: int) -> Bool[Tensor, "batch length"]:
-    """True where a code survives."""
+    """Return True at the first `keep` codes."""
     return torch.arange(length, device=keep.device) < keep[:, None]
 
 

@@ -1,4 +1,4 @@
-"""The VQ-VAE of Section 4: x -> latents -> codes -> latents -> x. Ordered or not is a matter of training, not of class."""
+"""The VQ-VAE of Section 4: x -> latents -> codes -> latents -> x. Training with truncation makes it ordered."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from anytime.core.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderConfig:
-    """Shapes of the autoencoder. What it must agree on (length, dim, the map's size) is checked here."""
+    """Shapes of the autoencoder; length, dim and the size of the feature map must agree."""
 
     shape: tuple[int, int, int] | tuple[int, int]
-    """Channels, height and width of the data; of sound, channels and samples."""
+    """Channels, height and width of an image; channels and samples of audio."""
     length: int
     """K, full number of codes."""
     dim: int
@@ -35,37 +35,41 @@ class AutoencoderConfig:
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
     blocks: int = 0
-    """Residual blocks on the feature map, in the encoder and in the decoder; the original VQ-VAE has two, the paper's none.
-    Of the residual networks, behind every convolution but the last."""
+    """Residual blocks. Network `image`: on the feature map, 2 in the original VQ-VAE and 0 in the paper's. Residual networks:
+    after every convolution but the last."""
     network: Literal["image", "residual-image", "audio", "residual-audio"] = "image"
-    """Convolutions over height and width, or over time with WaveGAN's decoder; with residual blocks throughout or without."""
+    """The paper's image and audio networks, or ours with residual blocks."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != (2 if self.is_audio else 3):
-            raise UserError(f"autoencoder: the {self.network} network does not take data of shape {self.shape}")
+            raise UserError(f"`autoencoder.network` {self.network} does not take data of `autoencoder.shape` {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
-            raise UserError("autoencoder: kernels and strides need one entry each per convolution, widths one fewer")
+            raise UserError(
+                "`autoencoder.kernels` and `autoencoder.strides` need one entry for each convolution, `autoencoder.widths` one fewer"
+            )
         if min(self.length, self.dim, *self.shape, *self.widths, *self.kernels, *self.strides) < 1:
-            raise UserError("autoencoder: shape, length, dim, widths, kernels and strides must all be at least 1")
+            raise UserError(
+                "`autoencoder.shape`, `autoencoder.length`, `autoencoder.dim`, `autoencoder.widths`, `autoencoder.kernels` and `autoencoder.strides` must all be at least 1"
+            )
         if self.blocks < 0:
-            raise UserError(f"autoencoder: blocks must be at least 0, not {self.blocks}")
+            raise UserError(f"`autoencoder.blocks` must be at least 0, not {self.blocks}")
         if self.network == "audio" and self.blocks:
-            raise UserError("autoencoder: the audio network has no blocks; residual-audio has")
+            raise UserError("`autoencoder.network` audio has no `autoencoder.blocks`; use residual-audio")
         if self.is_audio and any(k < s for k, s in zip(self.kernels, self.strides, strict=True)):
-            raise UserError("autoencoder: the audio networks have no kernels narrower than their strides")
+            raise UserError("`autoencoder.kernels` of the audio networks must not be smaller than their `autoencoder.strides`")
         if (self.length, self.dim) != (expected := code_shape(self.channels, self.spatial_shape, self.layout)):
             raise UserError(
-                f"autoencoder: a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
-                f"not length {self.length} × dim {self.dim}; change length, dim or the strides"
+                f"a {self.layout}-wise code on this network is {expected[0]} × {expected[1]}, "
+                f"not {self.length} × {self.dim}; change `autoencoder.length`, `autoencoder.dim` or `autoencoder.strides`"
             )
         if self.decoded_size != self.shape[1:]:
             raise UserError(
-                f"autoencoder: these strides turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them"
+                f"these `autoencoder.strides` turn {self.shape[1:]} into {self.decoded_size}; use a size that is a multiple of them"
             )
 
     @property
     def is_audio(self) -> bool:
-        """Whether the data are waveforms rather than pictures."""
+        """Whether the data are waveforms rather than images."""
         return self.network in ("audio", "residual-audio")
 
     @property
@@ -75,13 +79,13 @@ class AutoencoderConfig:
 
     @property
     def spatial_shape(self) -> tuple[int, ...]:
-        """Height and width of the feature map; of sound, its length."""
+        """Height and width of the feature map; its length for audio."""
         size = conv_audio.map_size if self.is_audio else conv_image.map_size
         return tuple(size(s, self.kernels, self.strides) for s in self.shape[1:])
 
     @property
     def decoded_size(self) -> tuple[int, ...]:
-        """Height and width (or length) of what the decoder makes of the feature map."""
+        """Height and width (or length) of the decoder's output."""
         if self.is_audio:
             return (self.spatial_shape[0] * math.prod(self.strides),)
         height, width = (conv_image.image_size(s, self.kernels, self.strides) for s in self.spatial_shape)
@@ -90,12 +94,16 @@ class AutoencoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class Reconstruction:
+    """The output of a forward pass."""
+
     x: Tensor  # like the input, from the kept codes only
     latents: Tensor  # the encoder's output e(x), [batch, length, dim]
     quantized: Quantized
 
 
 class VQVAE(nn.Module):
+    """Encoder, quantizer and decoder."""
+
     def __init__(self, config: AutoencoderConfig) -> None:
         super().__init__()
         self.config = config
@@ -110,10 +118,12 @@ class VQVAE(nn.Module):
 
     @property
     def length(self) -> int:
+        """Full number of codes."""
         return self.config.length
 
     @property
     def codebook_size(self) -> int:
+        """Number of values of a code."""
         return self.config.quantizer.codebook_size
 
     @property
@@ -121,29 +131,29 @@ class VQVAE(nn.Module):
         """The device that the weights are on."""
         return self.quantizer.codebook.device
 
-    def latents(self, x: Float[Tensor, "batch channel *place"]) -> Float[Tensor, "batch length dim"]:
-        """e(x), before quantization."""
+    def latents(self, x: Float[Tensor, "batch channel *spatial"]) -> Float[Tensor, "batch length dim"]:
+        """Return e(x), before quantization."""
         return to_latents(self.encoder(x), self.config.layout)
 
-    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel *place"]:
-        """d(z)."""
+    def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel *spatial"]:
+        """Return d(z)."""
         x: Tensor = self.decoder(to_features(latents, self.config.layout, self.config.spatial_shape))
         return x.float()
 
-    def forward(self, x: Float[Tensor, "batch channel *place"], keep: Int[Tensor, " batch"]) -> Reconstruction:
-        """d(z_{<=keep}): encode, quantize, cut, decode."""
+    def forward(self, x: Float[Tensor, "batch channel *spatial"], keep: Int[Tensor, " batch"]) -> Reconstruction:
+        """Return d(z_{<=keep}): encode, quantize, truncate, decode."""
         latents = self.latents(x)
         quantized = self.quantizer(latents)
         return Reconstruction(self.decode_latents(truncate(quantized.latents, keep)), latents, quantized)
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel *place"]) -> Int[Tensor, "batch length"]:
-        """The codes of x, most important first."""
+    def encode(self, x: Float[Tensor, "batch channel *spatial"]) -> Int[Tensor, "batch length"]:
+        """Return the codes of x, most important first."""
         return self.quantizer.nearest(self.latents(x).float())
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
-        """A complete sample from any prefix of codes, none included; missing codes are zero latents."""
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
+        """Return complete samples from a prefix of any length, 0 included; missing codes are zero latents."""
         latents = self.quantizer.codebook.new_zeros(len(codes), self.length, self.config.dim)
         latents[:, : codes.shape[1]] = self.quantizer.lookup(codes)
         return self.decode_latents(latents)

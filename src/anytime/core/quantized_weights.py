@@ -1,4 +1,4 @@
-"""Weights in fewer bytes: bfloat16, or int8 with a scale for every row, expanded to float32 when they are read."""
+"""Quantised weights: bfloat16, or int8 with a scale per row, converted to float32 when read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from anytime.core.errors import UserError
 
 FILE_KIND = "packed 1"
-"""Of the file's facts: without it nothing is expanded."""
-SCALE_PREFIX = "scale/"  # before a tensor's name: no parameter's name has a slash
+"""Metadata of a file with quantised weights; other files are read as they are."""
+SCALE_PREFIX = "scale/"  # of a scale's name; parameter names have no slash
 INT8_MAX = 127
 
 WeightFormat = Literal["fp32", "bf16", "int8"]
 
 
 def quantize_weights(tensors: Mapping[str, Tensor], choose: Callable[[str, Tensor], WeightFormat]) -> dict[str, Tensor]:
-    """Every tensor in the format that `choose` names for it; `unpacked` gives float32 back."""
+    """Convert every tensor to the format that `choose` returns for it."""
     result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         match choose(name, tensor):
@@ -34,7 +34,7 @@ def quantize_weights(tensors: Mapping[str, Tensor], choose: Callable[[str, Tenso
 
 
 def dequantize_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `packed` made, expanded: products of float32 numbers, so the same on every machine."""
+    """Convert quantised weights to float32, with the same result on every machine."""
     result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.startswith(SCALE_PREFIX):
@@ -42,7 +42,7 @@ def dequantize_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if tensor.dtype == torch.int8:
             scale = tensors.get(SCALE_PREFIX + name)
             if scale is None or scale.shape != tensor.shape[:1]:
-                raise UserError(f"the packed tensor {name} has no scale for each of its rows; make the bundle again")
+                raise UserError(f"the quantised tensor {name} needs a scale for each of its rows; export the bundle again")
             result[name] = tensor.float() * scale.view(-1, *[1] * (tensor.ndim - 1))
         else:
             result[name] = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
@@ -50,7 +50,7 @@ def dequantize_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def quantize_rows(matrix: Float[Tensor, "rows *rest"]) -> tuple[Int8[Tensor, "rows *rest"], Float[Tensor, " rows"]]:
-    """The nearest of 255 evenly spaced values for every entry, from minus to plus the largest of its row; and their spacing."""
+    """Round each entry to the nearest of 255 evenly spaced values within ± its row's maximum; return these and the spacing."""
     flat = matrix.detach().float().flatten(1)
     scale = flat.abs().amax(1) / INT8_MAX
     steps = (flat / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round().clamp(-INT8_MAX, INT8_MAX)

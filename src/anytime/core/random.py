@@ -1,8 +1,7 @@
 """Counter-based randomness: every random number is a pure function of integers that name it.
 
-There is no generator and no state, so a number never depends on who asked for it, in which order or on which device:
-example orders, truncation lengths and sampling noise are all addressed, not drawn. Arithmetic is on int32 with wrap-around,
-which every device computes exactly.
+There is no generator and no state, so a number never depends on the caller, the order of calls or the device. Example order,
+truncation and sampling noise are all addressed by integers. Arithmetic is on int32 with wrap-around, exact on every device.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ _MASK32 = 0xFFFFFFFF  # the bits of a word
 
 
 def _mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Mix the bits of each word."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * _MULTIPLIERS[0]
     x = (x ^ ((x >> 15) & 0x1FFFF)) * _MULTIPLIERS[1]
     return x ^ ((x >> 16) & 0xFFFF)
 
 
 def _word(value: int) -> int:
-    """The low 32 bits of `value` as a signed int32."""
+    """Return the low 32 bits of `value` as a signed int32."""
     value &= _MASK32
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -39,12 +39,12 @@ def _absorb(word: Int[Tensor, "..."], value: int | Int[Tensor, "..."]) -> Int[Te
 
 @lru_cache(maxsize=256)
 def key(seed: int) -> tuple[int, int]:
-    """Two words (int32) that depend on all 64 bits of the seed, each in its own way.
+    """Return two int32 words that depend on all 64 bits of the seed in different ways.
 
-    In plain integers: every request begins with a seed of its own, and dozens of operations on tensors would be felt there.
+    In plain integers: dozens of tensor operations would delay every request.
     """
     low, high = seed & _MASK32, seed >> 32 & _MASK32
-    # Were `high` mixed into both alike, seeds with the same low ^ high would be one.
+    # If `high` were mixed into both in the same way, seeds with the same low ^ high would collide.
     return _word(_absorb_int(low, high)), _word(_absorb_int(low ^ 0x5851F42D, _mix_int(high)))
 
 
@@ -61,10 +61,10 @@ def _mix_int(x: int) -> int:
 
 
 def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Int[Tensor, "..."]:
-    """32 random bits (as int32) for each element of the broadcast counters, under a 64-bit `seed`.
+    """Return 32 random bits (as int32) for each element of the broadcast counters, under a 64-bit `seed`.
 
-    The counters before the last make a 64-bit key, two words mixed apart, so that streams do not collide by birthday
-    among millions of (row, position) pairs; the last counter runs inside the stream and costs two mixes an element.
+    All counters but the last make a 64-bit key, so that streams do not collide among millions of (row, position) pairs. The
+    last counter runs inside the stream and costs two mixes per element.
     """
     device = next((c.device for c in counters if isinstance(c, Tensor)), device)
     words = [torch.full((), word, dtype=torch.int32, device=device) for word in key(seed)]
@@ -77,25 +77,25 @@ def bits(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | 
 
 
 def uniform(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Float[Tensor, "..."]:
-    """Uniform float32 numbers strictly between 0 and 1."""
+    """Return uniform float32 numbers strictly between 0 and 1."""
     # 23 bits: with 24 the largest value plus a half rounds to 1.0 in float32, and log(-log(1)) is not finite.
     mantissa = (bits(seed, *counters, device=device) >> 9) & 0x7FFFFF
     return (mantissa.to(torch.float32) + 0.5) * 2.0**-23
 
 
 def normal(seed: int, *counters: int | Int[Tensor, "..."], device: torch.device | None = None) -> Float[Tensor, "..."]:
-    """Unit normal float32 numbers, by the inverse of their distribution function; none lies beyond 5.3."""
+    """Return unit normal float32 numbers, by the inverse of the distribution function; none is beyond ±5.3."""
     numbers: Tensor = torch.special.ndtri(uniform(seed, *counters, device=device))
     return numbers
 
 
 def permutation(count: int, seed: int, *counters: int) -> Int[Tensor, " count"]:
-    """A permutation of `count` things that is a pure function of the seed and the counters."""
+    """Return a permutation of `count` indices, a pure function of the seed and the counters."""
     keys = bits(seed, *counters, torch.arange(count, dtype=torch.int32))
     return torch.argsort(keys, stable=True)
 
 
 def derive(seed: int, *names: int | str) -> int:
-    """A 63-bit seed for a named purpose, far from those of other purposes."""
+    """Return a 63-bit seed for a named purpose, independent of those for other purposes."""
     text = "/".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

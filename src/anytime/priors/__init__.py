@@ -1,4 +1,4 @@
-"""Autoregressive models of the codes: a choice of configs, and the network that each one describes."""
+"""Autoregressive priors over the codes, and the function that builds one from its config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PriorNetwork = Transformer | PixelCNN | LSTM
 
 
 def build(config: PriorConfig) -> PriorNetwork:
-    """The prior that a config describes, with fresh weights.
+    """Build the prior of a config, with new weights.
 
     >>> type(build(PixelCNNConfig(length=4, codebook_size=8, side=2, layers=1, width=4, head=8))).__name__
     'PixelCNN'
@@ -28,7 +28,7 @@ def build(config: PriorConfig) -> PriorNetwork:
 
 
 def parameter_count(config: PriorConfig) -> int:
-    """How many weights the prior has; none of them is allocated.
+    """Return the number of weights of a prior without allocating them.
 
     >>> parameter_count(TransformerConfig(length=70, codebook_size=1000))
     19463680

@@ -1,7 +1,6 @@
-"""The LSTM prior of Appendix C.2: what came before is a state of fixed size, not a growing cache.
+"""The LSTM prior of Appendix C.2, whose state has a fixed size.
 
-Input and output embeddings are tied and dropout stands where the Transformer has it, so that the two differ in how they
-remember alone.
+Tied embeddings and dropout are as in the Transformer, so that the two differ only in how they use earlier codes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from anytime.core.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
-    """Shape of the network; `matching_width` finds the width for a number of weights."""
+    """Shape of the network; `matching_width` returns the width for a number of weights."""
 
     length: int
     """K, full number of codes."""
@@ -32,17 +31,18 @@ class LSTMConfig:
 
     def __post_init__(self) -> None:
         if min(self.length, self.codebook_size, self.layers, self.width) < 1:
-            raise UserError("prior: length, codebook_size, layers and width must all be at least 1")
+            raise UserError("`prior` length, codebook_size, layers and width must all be at least 1")
         if not 0 <= self.dropout < 1:
-            raise UserError(f"prior: dropout must be in [0, 1), not {self.dropout}")
+            raise UserError(f"`prior.dropout` must be in [0, 1), not {self.dropout}")
 
     @property
     def summary(self) -> str:
+        """The network in a few words."""
         return f"LSTM: {self.layers} layers, width {self.width}"
 
 
 def matching_width(parameters: int, codebook_size: int, layers: int = 3) -> int:
-    """The width, a multiple of 8, whose LSTM has nearest to so many weights.
+    """Return the width, a multiple of 8, whose LSTM has closest to `parameters` weights.
 
     With embeddings (C + 1) w and, for each layer, two w × 4w matrices and two biases of 4w, a network of width w has
     8 layers w² + (8 layers + C + 1) w weights: the positive root of a quadratic.
@@ -52,26 +52,28 @@ def matching_width(parameters: int, codebook_size: int, layers: int = 3) -> int:
     """
     square, linear = 8 * layers, 8 * layers + codebook_size + 1
     width = (math.sqrt(linear**2 + 4 * square * parameters) - linear) / (2 * square)
-    return max(8, 8 * round(width / 8))  # tensor cores want multiples of 8
+    return max(8, 8 * round(width / 8))  # tensor cores need multiples of 8
 
 
 @dataclass(frozen=True, slots=True)
 class LSTMState:
-    """What every layer remembers of the codes so far."""
+    """Hidden and cell state of every layer."""
 
     hidden: Tensor  # [layers, batch, width]
     cell: Tensor  # [layers, batch, width]
-    position: Tensor  # [batch], the number of codes each row has taken in
-    max_position: int  # bounds every row's position, known without asking the device
+    position: Tensor  # [batch], the number of steps of each row
+    max_position: int  # the largest position, known without asking the device
 
 
 class LSTM(nn.Module):
+    """A stack of LSTM layers over the codes."""
+
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.codebook_size + 1, config.width)  # the last row is the start symbol
         self.dropout = nn.Dropout(config.dropout)
-        # One module a layer, with our own dropout between: cuDNN's keeps a generator that a resumed run could not address.
+        # One module per layer, with our own dropout between them: a resumed run could not restore cuDNN's generator.
         self.layers = nn.ModuleList(nn.LSTM(config.width, config.width, batch_first=True) for _ in range(config.layers))
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
         for layer in self._layers():
@@ -79,10 +81,12 @@ class LSTM(nn.Module):
 
     @property
     def length(self) -> int:
+        """Full number of codes."""
         return self.config.length
 
     @property
     def codebook_size(self) -> int:
+        """Number of values of a code."""
         return self.config.codebook_size
 
     def _layers(self) -> list[nn.LSTM]:
@@ -92,14 +96,14 @@ class LSTM(nn.Module):
         return F.linear(h, self.tokens.weight[:-1])
 
     def forward(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
-        """Logits of every code given those before it; position 0 sees the start symbol only."""
+        """Return the logits of every code given those before it; position 0 sees the start symbol only."""
         h: Tensor = self.dropout(self.tokens(F.pad(codes[:, :-1], (1, 0), value=self.codebook_size)))
         for layer in self._layers():
             h = self.dropout(layer(h)[0])
         return self._logits(h)
 
     def start(self, batch: int) -> LSTMState:
-        """Nothing is remembered yet."""
+        """Return a zero state for `batch` rows."""
         weight = self.tokens.weight
         empty = weight.new_zeros(self.config.layers, batch, self.config.width)
         return LSTMState(empty, empty.clone(), torch.zeros(batch, dtype=torch.long, device=weight.device), 0)
@@ -107,9 +111,9 @@ class LSTM(nn.Module):
     def step(
         self, codes: Int[Tensor, " batch"] | None, state: LSTMState
     ) -> tuple[Float[Tensor, "batch codebook_size"], LSTMState]:  # fmt: skip
-        """Logits of the next code, given the one just drawn; costs the same at every position."""
+        """Return the logits of the next code; every step costs the same."""
         if state.max_position >= self.length:
-            raise ValueError(f"all {self.length} codes are drawn; there is no further step")
+            raise ValueError(f"all {self.length} codes are sampled; there is no further step")
         if codes is None:
             codes = torch.full_like(state.position, self.codebook_size)
         h: Tensor = self.dropout(self.tokens(codes[:, None]))
@@ -124,7 +128,7 @@ class LSTM(nn.Module):
 
 
 def _initialise(layer: nn.LSTM) -> None:
-    """Xavier weights by gate, zero biases but for the forget gate's 1: a new network remembers (Jozefowicz et al. 2015)."""
+    """Initialise the weights by Xavier's rule per gate, biases to 0, the forget gate's to 1 (Jozefowicz et al. 2015)."""
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
             for gate in parameter.chunk(4):

@@ -1,7 +1,7 @@
-"""The gated PixelCNN of the original VQ-VAE: codes on a square map, in reading order (van den Oord et al. 2016, Section 2).
+"""The gated PixelCNN of the original VQ-VAE: codes on a square map, in raster order (van den Oord et al. 2016, Section 2).
 
-Two stacks of gated convolutions. The vertical one sees every row above; the horizontal one sees what is to the left and,
-through a link, the vertical one. Together they see all that came before, without a blind spot, and nothing else.
+There are two stacks of gated convolutions. The vertical stack sees every row above. The horizontal stack sees the positions to
+the left and, through a link, the vertical stack. Together they see all earlier codes, without a blind spot.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from anytime.core.errors import UserError
 
-FIRST_KERNEL = 7  # kernel of the first layer, which leaves out the place itself (mask A)
-KERNEL = 3  # kernel of all others, which see it (mask B)
+FIRST_KERNEL = 7  # of the first layer, which does not see its own position (mask A)
+KERNEL = 3  # of all others, which see it (mask B)
 MARGIN = FIRST_KERNEL // 2
 
 
@@ -29,7 +29,7 @@ class PixelCNNConfig:
     codebook_size: int
     """C, values a code may take."""
     side: int
-    """Height and width of the map that the codes fill in reading order; places left over at its end stay empty."""
+    """Height and width of the map that the codes fill in raster order; positions left over at the end stay empty."""
     layers: int = 15
     width: int = 64
     """Channels of each stack."""
@@ -38,45 +38,48 @@ class PixelCNNConfig:
 
     def __post_init__(self) -> None:
         if min(self.length, self.codebook_size, self.side, self.layers, self.width, self.head) < 1:
-            raise UserError("prior: length, codebook_size, side, layers, width and head must all be at least 1")
+            raise UserError("`prior` length, codebook_size, side, layers, width and head must all be at least 1")
         if self.side**2 < self.length:
-            raise UserError(f"prior: a map of {self.side} × {self.side} is too small for {self.length} codes; raise side")
+            raise UserError(f"a map of {self.side} × {self.side} is too small for {self.length} codes; raise `prior.side`")
 
     @property
     def summary(self) -> str:
+        """The network in a few words."""
         return f"PixelCNN on {self.side} × {self.side}: {self.layers} layers, width {self.width}"
 
 
 @dataclass(frozen=True, slots=True)
 class PixelCNNState:
-    """What both stacks must remember of the map so far; rows of a batch may stand at different places."""
+    """Intermediate results of both stacks; rows of a batch may be at different positions."""
 
-    embedded: Tensor  # [batch, MARGIN + side, MARGIN + side, width], the codes, below and right of an empty margin
+    embedded: Tensor  # [batch, MARGIN + side, MARGIN + side, width], embedded codes, below and right of an empty margin
     above: Tensor  # [layers - 1, batch, width, side], each layer's last row of the vertical stack
-    links: Tensor  # [layers, batch, 2 width, side], what the vertical stack says to the row being drawn
-    left: Tensor  # [layers - 1, batch, width], each layer's horizontal stack at the place before
-    position: Tensor  # [batch], the number of codes each row has taken in
-    host_positions: frozenset[int]  # the values in `position`, known without asking the device
+    links: Tensor  # [layers, batch, 2 width, side], the vertical stack's output for the current row
+    left: Tensor  # [layers - 1, batch, width], each layer's horizontal stack at the previous position
+    position: Tensor  # [batch], the number of steps of each row
+    host_positions: frozenset[int]  # the values of `position`, known without asking the device
 
 
 def gated_activation(h: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch half ..."]:
-    """tanh(a) · σ(b), the halves of h along its channels."""
+    """Return tanh(a) · σ(b), where a and b are the halves of h along its channels."""
     a, b = h.chunk(2, dim=1)
     return torch.tanh(a) * torch.sigmoid(b)
 
 
 def conv_at_position(layer: nn.Conv2d, window: Float[Tensor, "batch channel ..."]) -> Float[Tensor, "batch out"]:
-    """A convolution where its window lies at one place only: a linear map of the window."""
+    """Apply a convolution at one position: a linear map of its window."""
     return F.linear(window.flatten(1), layer.weight.flatten(1), layer.bias)
 
 
 class GatedLayer(nn.Module):
-    """One gated layer of both stacks. Convolutions pad nothing above or to the left: the caller says what is there."""
+    """One gated layer of both stacks. The caller pads above and to the left."""
 
     def __init__(self, width: int, kernel: int, first: bool) -> None:
         super().__init__()
         self.radius, self.first = kernel // 2, first
-        seen = self.radius if first else self.radius + 1  # rows above (places to the left), and its own unless it is the first
+        seen = (
+            self.radius if first else self.radius + 1
+        )  # rows above (positions to the left), and its own except in the first layer
         self.vertical = nn.Conv2d(width, 2 * width, (seen, kernel), padding=(0, self.radius))
         self.horizontal = nn.Conv2d(width, 2 * width, (1, seen))
         self.link = nn.Conv2d(2 * width, 2 * width, 1)
@@ -85,7 +88,7 @@ class GatedLayer(nn.Module):
     def forward(
         self, v: Float[Tensor, "batch width height side"], h: Float[Tensor, "batch width height side"]
     ) -> tuple[Float[Tensor, "batch width height side"], Float[Tensor, "batch width height side"]]:
-        """Both stacks over whole rows; the first layer's input is shifted by one, so that it misses the place itself."""
+        """Run both stacks over whole rows; the first layer's input is shifted by one, so that it does not see its own position."""
         shift = -1 if self.first else 0
         above = self.vertical(F.pad(v, (0, 0, self.radius, shift)))
         across = self.horizontal(F.pad(h, (self.radius, shift, 0, 0)))
@@ -98,12 +101,14 @@ class GatedLayer(nn.Module):
         link: Float[Tensor, "batch double"],
         h: Float[Tensor, "batch width"] | None,
     ) -> Float[Tensor, "batch width"]:
-        """The horizontal stack at one place: `window` is what it sees of its own row, `h` its input there."""
+        """Run the horizontal stack at one position; `window` is its part of the row and `h` its input there."""
         new = conv_at_position(self.out, gated_activation(conv_at_position(self.horizontal, window) + link))
         return new if h is None else h + new
 
 
 class PixelCNN(nn.Module):
+    """A gated PixelCNN over a square map of codes."""
+
     def __init__(self, config: PixelCNNConfig) -> None:
         super().__init__()
         self.config = config
@@ -122,17 +127,19 @@ class PixelCNN(nn.Module):
 
     @property
     def length(self) -> int:
+        """Full number of codes."""
         return self.config.length
 
     @property
     def codebook_size(self) -> int:
+        """Number of values of a code."""
         return self.config.codebook_size
 
     def _layers(self) -> list[GatedLayer]:
         return [layer for layer in self.layers if isinstance(layer, GatedLayer)]
 
     def forward(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
-        """Logits of every code given those before it; the first sees the empty margin only."""
+        """Return the logits of every code given those before it; the first sees the empty margin only."""
         prefix, side = codes.shape[1], self.config.side
         rows = -(-prefix // side)
         embedded = F.pad(self.tokens(codes), (0, 0, 0, rows * side - prefix)).unflatten(1, (rows, side))
@@ -143,7 +150,7 @@ class PixelCNN(nn.Module):
         return logits
 
     def start(self, batch: int) -> PixelCNNState:
-        """An empty map for `batch` rows, allocated once for all steps."""
+        """Return an empty state for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.tokens.weight
         return PixelCNNState(
             embedded=weight.new_zeros(batch, MARGIN + c.side, MARGIN + c.side, c.width),
@@ -157,12 +164,12 @@ class PixelCNN(nn.Module):
     def step(
         self, codes: Int[Tensor, " batch"] | None, state: PixelCNNState
     ) -> tuple[Float[Tensor, "batch codebook_size"], PixelCNNState]:  # fmt: skip
-        """Logits of the next code: one place of the horizontal stack, and where a row begins the vertical stack of that row.
+        """Return the logits of the next code: one position of the horizontal stack, and the vertical stack if a row begins.
 
-        The state is written in place: hold the one returned, not the one given.
+        The state is updated in place: use the one returned, not the one given.
         """
         if max(state.host_positions) >= self.length:
-            raise ValueError(f"all {self.length} codes are drawn; there is no further step")
+            raise ValueError(f"all {self.length} codes are sampled; there is no further step")
         position, side, margin = state.position, self.config.side, MARGIN
         rows = torch.arange(len(position), device=position.device)
         if codes is not None:
@@ -176,7 +183,7 @@ class PixelCNN(nn.Module):
         window = state.embedded[rows[:, None], row[:, None] + margin, near].transpose(1, 2)
         first, *others = self._layers()
         h = first.at(window, links[0], None)
-        # Left of a row's first place there is nothing, whatever the row before has left here.
+        # Left of a row's first position is nothing; `left` still holds the end of the row above.
         left = state.left * (column > 0)[:, None]
         for index, layer in enumerate(others):
             state.left[index] = h
@@ -185,7 +192,7 @@ class PixelCNN(nn.Module):
         return self.head(h), PixelCNNState(state.embedded, state.above, state.links, state.left, position + 1, host_positions)
 
     def _start_rows(self, state: PixelCNNState, rows: Int[Tensor, " batch"]) -> None:
-        """The vertical stack, for the rows of the batch that stand at the beginning of a row of their map."""
+        """Run the vertical stack for the rows of the batch that are at the start of a row of their map."""
         begins = (state.position % self.config.side == 0)[:, None, None]
         above = (state.position // self.config.side)[:, None] + torch.arange(MARGIN, device=rows.device)
         first, *others = self._layers()

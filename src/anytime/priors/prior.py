@@ -1,4 +1,4 @@
-"""What every autoregressive model of the codes offers."""
+"""The interface of all priors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ State = TypeVar("State")
 
 @runtime_checkable
 class Prior(Protocol[State]):
-    """p(codes) = Π p(code_i | codes_{<i}). The start symbol is the prior's own business.
+    """An autoregressive model p(codes) = Π p(code_i | codes_{<i}); the start symbol is internal.
 
-    `step` may reuse the buffers of the state it is given: after a step the old state is dead.
+    `step` may reuse the buffers of the state it is given, which must not be used again.
     """
 
     @property
@@ -23,13 +23,13 @@ class Prior(Protocol[State]):
 
     @property
     def codebook_size(self) -> int:
-        """How many values a code may take."""
+        """Number of values of a code."""
 
     def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
-        """Logits of every code given those before it."""
+        """Return the logits of every code given those before it."""
 
     def start(self, batch: int) -> State:
-        """The state before the first code."""
+        """Return the state before the first code."""
 
     def step(self, codes: Int[Tensor, " batch"] | None, state: State) -> tuple[Float[Tensor, "batch codebook_size"], State]:
-        """Logits of the next code, given the one just drawn (None before the first)."""
+        """Return the logits of the next code, given the previous one (None before the first)."""

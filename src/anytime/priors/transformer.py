@@ -30,25 +30,26 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         if min(self.length, self.codebook_size, self.layers, self.width, self.hidden, self.heads) < 1:
-            raise UserError("prior: length, codebook_size, layers, width, hidden and heads must all be at least 1")
+            raise UserError("`prior` length, codebook_size, layers, width, hidden and heads must all be at least 1")
         if self.width % self.heads:
-            raise UserError(f"prior: heads ({self.heads}) must divide width ({self.width})")
+            raise UserError(f"`prior.heads` ({self.heads}) must divide `prior.width` ({self.width})")
         if not 0 <= self.dropout < 1:
-            raise UserError(f"prior: dropout must be in [0, 1), not {self.dropout}")
+            raise UserError(f"`prior.dropout` must be in [0, 1), not {self.dropout}")
 
     @property
     def summary(self) -> str:
+        """The network in a few words."""
         return f"Transformer: {self.layers} layers, width {self.width}, {self.heads} heads"
 
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys and values of the codes so far. `reach` bounds every row's position, so attention reads no further."""
+    """The KV cache: keys and values of the codes so far."""
 
     keys: Tensor  # [layers, batch, heads, length, head_dim]
     values: Tensor
-    position: Tensor  # [batch], the number of codes each row has taken in
-    max_position: int
+    position: Tensor  # [batch], the number of steps of each row
+    max_position: int  # the largest position, which bounds what attention reads, known without asking the device
 
 
 class TransformerBlock(nn.Module):
@@ -66,20 +67,22 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def qkv_heads(self, h: Float[Tensor, "batch time width"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each [batch, heads, time, head_dim]."""
+        """Return queries, keys and values, each [batch, heads, time, head_dim]."""
         query, key, value = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return query, key, value
 
     def apply_attention(
         self, h: Float[Tensor, "batch time width"], attended: Float[Tensor, "batch heads time head_dim"]
     ) -> Float[Tensor, "batch time width"]:
-        """The block's output, given what attention found."""
+        """Return the block's output, given the output of attention."""
         h = self.attention_norm(h + self.dropout(self.out(attended.transpose(1, 2).flatten(2))))
         out: Tensor = self.norm(h + self.dropout(self.down(F.relu(self.up(h)))))
         return out
 
 
 class Transformer(nn.Module):
+    """A causal Transformer over the codes."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
@@ -100,10 +103,12 @@ class Transformer(nn.Module):
 
     @property
     def length(self) -> int:
+        """Full number of codes."""
         return self.config.length
 
     @property
     def codebook_size(self) -> int:
+        """Number of values of a code."""
         return self.config.codebook_size
 
     def _embed(self, tokens: Int[Tensor, "batch time"], positions: Int[Tensor, "..."]) -> Float[Tensor, "batch time width"]:
@@ -114,7 +119,7 @@ class Transformer(nn.Module):
         return F.linear(h, self.tokens.weight[:-1])
 
     def forward(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix codebook_size"]:
-        """Logits of every code given those before it; position 0 sees the start symbol only."""
+        """Return the logits of every code given those before it; position 0 sees the start symbol only."""
         tokens = F.pad(codes[:, :-1], (1, 0), value=self.codebook_size)
         h = self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
@@ -123,19 +128,19 @@ class Transformer(nn.Module):
         return self._logits(h)
 
     def start(self, batch: int) -> KVCache:
-        """An empty cache for `batch` rows, allocated once for all steps."""
+        """Return an empty KV cache for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.tokens.weight
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         position = torch.zeros(batch, dtype=torch.long, device=weight.device)
-        # zeros, not empty: a row behind the others attends to masked places, and 0 · NaN is NaN.
+        # zeros, not empty: a row at a lower position attends to masked entries, and 0 · NaN is NaN.
         return KVCache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
 
     def step(
         self, codes: Int[Tensor, " batch"] | None, state: KVCache
     ) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:  # fmt: skip
-        """Logits of the next code. The cache is written in place: hold the state returned, not the one given."""
+        """Return the logits of the next code. The cache is updated in place: use the state returned, not the one given."""
         if state.max_position >= self.length:
-            raise ValueError(f"all {self.length} codes are drawn; there is no further step")
+            raise ValueError(f"all {self.length} codes are sampled; there is no further step")
         if codes is None:
             return self._first_step(state)
         position, max_position = state.position, state.max_position + 1
@@ -155,7 +160,7 @@ class Transformer(nn.Module):
         return self._logits(h[:, 0]), KVCache(state.keys, state.values, position + 1, max_position)
 
     def _first_step(self, state: KVCache) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:
-        """The step at the start symbol, which is the same in every row: computed once, whatever the batch."""
+        """Step at the start symbol, which is the same in every row and computed once."""
         batch, device = len(state.position), state.position.device
         start = torch.full((1, 1), self.codebook_size, device=device)
         h = self._embed(start, torch.zeros_like(start))
@@ -163,5 +168,5 @@ class Transformer(nn.Module):
             assert isinstance(block, TransformerBlock)
             _, key, value = block.qkv_heads(h)
             state.keys[layer, :, :, 0], state.values[layer, :, :, 0] = key[:, :, 0], value[:, :, 0]
-            h = block.apply_attention(h, value)  # with one place to look at, attention finds its value
+            h = block.apply_attention(h, value)  # attention over one position returns its value
         return self._logits(h[:, 0]).expand(batch, -1), KVCache(state.keys, state.values, state.position + 1, 1)

@@ -21,7 +21,7 @@ def test_parse(text: str, distribution: Truncation) -> None:
     "text", ["", "ful", "full:", "full:1", "uniform:0.5", "geometric", "geometric:", "geometric:x", "mixture", "Geometric:0.1"]
 )
 def test_unknown_truncations_are_refused_with_examples(text: str) -> None:
-    with pytest.raises(UserError, match=r"--truncation .* geometric:0\.03"):
+    with pytest.raises(UserError, match=r"`truncation` .* geometric:0\.03"):
         parse_truncation(text)
 
 

@@ -34,10 +34,10 @@ def test_spatial_shape_and_channels() -> None:
         ({"widths": (4,)}, "widths"),
         ({"kernels": (4, 4)}, "kernels"),
         ({"strides": (2, 2, 1, 1)}, "strides"),
-        ({"dim": 8}, "not length 5 × dim 8"),
+        ({"dim": 8}, "is 5 × 9, not 5 × 8"),
         ({"layout": "spatial"}, "spatial-wise code on this network is 9 ×"),
         ({"shape": (1, 13, 12)}, "13, 12"),
-        ({"blocks": -1}, "blocks must be at least 0, not -1"),
+        ({"blocks": -1}, "`autoencoder.blocks` must be at least 0, not -1"),
     ],
 )
 def test_shapes_that_do_not_agree_are_refused(change: dict[str, Any], named: str) -> None:

@@ -177,7 +177,7 @@ def test_keys_of_one_kind_do_not_fit_another() -> None:
 
 
 def test_values_are_checked_by_their_owner() -> None:
-    with pytest.raises(UserError, match="geometric needs p between 0 and 1"):
+    with pytest.raises(UserError, match="geometric needs a p between 0 and 1"):
         from_dict(Tree, changed(distribution={"kind": "geometric", "p": 3}))
 
 

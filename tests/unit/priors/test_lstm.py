@@ -58,7 +58,7 @@ def test_there_is_no_step_after_the_last() -> None:
     state = prior.start(2)
     for position in range(6):
         _, state = prior.step(None if position == 0 else torch.zeros(2, dtype=torch.long), state)
-    with pytest.raises(ValueError, match="all 6 codes are drawn"):
+    with pytest.raises(ValueError, match="all 6 codes are sampled"):
         prior.step(torch.zeros(2, dtype=torch.long), state)
 
 
@@ -73,5 +73,5 @@ def test_a_state_outlives_the_step_after_it() -> None:
 
 @pytest.mark.parametrize("change", [{"layers": 0}, {"width": 0}, {"dropout": 1.0}, {"length": 0}])
 def test_shapes_that_cannot_be(change: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="prior: "):
+    with pytest.raises(UserError, match="`prior"):
         LSTMConfig(**{"length": 6, "codebook_size": 10, "width": 16, **change})

@@ -134,7 +134,7 @@ def test_it_keeps_the_protocol(small: PixelCNN) -> None:
     ("change", "named"),
     [
         ({"layers": 0}, "layers"),
-        ({"side": 3}, "a map of 3 × 3 is too small for 14 codes; raise side"),
+        ({"side": 3}, "a map of 3 × 3 is too small for 14 codes; raise `prior.side`"),
         ({"length": 17}, "too small for 17 codes"),
     ],
 )

@@ -143,7 +143,7 @@ def test_starting_weights() -> None:
     ("change", "named"),
     [
         ({"layers": 0}, "layers"),
-        ({"heads": 5}, r"heads \(5\) must divide width \(24\)"),
+        ({"heads": 5}, r"`prior.heads` \(5\) must divide `prior.width` \(24\)"),
         ({"dropout": 1.0}, "dropout"),
         ({"length": 0}, "length"),
     ],

@@ -1,7 +1,7 @@
-"""The audio networks (Appendices B and E.1): strided convolutions over time, and the generator of WaveGAN.
+"""The paper's audio networks (Appendices B and E.1): strided convolutions over time, and the generator of WaveGAN.
 
-Encoder: 5 convolutions, 25 wide, stride 4, LeakyReLU 0.2: 15,360 samples become 15,360 / 4⁵ = 15 places.
-Decoder: a dense layer from all codes to the first of four layers that upsample by 4 (60 · 4⁴ = 15,360), ReLU between, Tanh.
+Encoder: 5 convolutions, kernel 25, stride 4, LeakyReLU 0.2: 15,360 samples become 15,360 / 4⁵ = 15 positions.
+Decoder: a dense layer, then four layers that upsample by 4 (60 · 4⁴ = 15,360), ReLU between them, Tanh at the end.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import nn
 
 SLOPE = 0.2
 OUTPUT_GAIN = 0.1
-"""Size of what a fresh decoder says, where 1 is that of what it is given: silence is nearer to any sound than noise is."""
+"""Output scale of a new decoder, relative to its input: silence is closer to any clip than noise is."""
 
 
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...]) -> nn.Sequential:
-    """Waveform to feature map; `channels` runs from the waveform's to the map's."""
+    """Build the encoder, waveform to feature map; `channels` are those of the waveform, the hidden layers and the map."""
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in zip(pairwise(channels), kernels, strides, strict=True):
         layers += [he_init(nn.Conv1d(i, o, kernel, stride, padding(kernel, stride))), nn.LeakyReLU(SLOPE)]
@@ -26,10 +26,9 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], map_length: int) -> nn.Sequential:
-    """Feature map to waveform in [-1, 1].
+    """Build the decoder, feature map to waveform in [-1, 1].
 
-    The encoder read backwards, but for its last layer: a dense one stands there, as WaveGAN begins, so that every code
-    reaches every place.
+    The encoder reversed, with a dense first layer as in WaveGAN, so that every code reaches every position.
     """
     back, start = channels[::-1], map_length * strides[-1]
     return nn.Sequential(
@@ -51,29 +50,29 @@ def _upsample_layers(channels: list[int], kernels: tuple[int, ...], strides: tup
 
 
 def upsample_conv(inputs: int, outputs: int, kernel: int, stride: int, gain: float = 1.0) -> nn.Module:
-    """A transposed convolution that makes the length exactly `stride` times as long."""
+    """Return a transposed convolution that multiplies the length by exactly `stride`."""
     pad = padding(kernel, stride)
     extra = stride + 2 * pad - kernel
     return he_init(nn.ConvTranspose1d(inputs, outputs, kernel, stride, pad, output_padding=extra), gain)
 
 
 def padding(kernel: int, stride: int) -> int:
-    """What makes the length exactly a `stride`-th."""
+    """Return the padding that divides the length by exactly `stride`."""
     return (kernel - stride + 1) // 2
 
 
 def map_size(time: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Places of the feature map for a waveform of that many samples."""
+    """Return the length of the feature map of a waveform of `time` samples."""
     for kernel, stride in zip(kernels, strides, strict=True):
         time = (time + 2 * padding(kernel, stride) - kernel) // stride + 1
     return time
 
 
 def he_init(layer: nn.Module, gain: float = 1.0) -> nn.Module:
-    """He's weights, by the inputs that reach an output, so that what passes through fresh layers keeps its size.
+    """Initialise by He's rule, with the number of inputs that reach one output, so that activations keep their scale.
 
-    Of a transposed convolution's taps every `stride`-th alone reaches an output. With Xavier's weights ten layers in a row
-    leave less than a thousandth of a sound, latents and codebook shrink together, and little is learned.
+    Only every `stride`-th tap of a transposed convolution reaches an output. With Xavier's rule, ten layers would scale a
+    waveform by less than 1/1000, latents and codebook would shrink together, and training would stall.
     """
     assert isinstance(layer, nn.Conv1d | nn.ConvTranspose1d | nn.Linear)
     inputs: float = layer.weight[0].numel()

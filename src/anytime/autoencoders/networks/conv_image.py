@@ -1,6 +1,6 @@
-"""The image networks: a few strided convolutions, and their counterpart (Appendix E.1).
+"""The paper's image networks: strided convolutions and their transposes (Appendix E.1).
 
-The original VQ-VAE, the paper's baseline, has residual blocks on the feature map besides.
+The original VQ-VAE, the paper's baseline, adds residual blocks on the feature map.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ PADDING = 1
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """Batch norm over the global batch: with several ranks their moments are shared, on a CPU too.
+    """Batch norm over the global batch of all ranks, on a CPU too, which torch's SyncBatchNorm refuses.
 
-    torch's own SyncBatchNorm refuses CPU tensors. Alone, this is exactly `nn.BatchNorm2d`.
+    With one rank it is exactly `nn.BatchNorm2d`.
     """
 
     def forward(self, input: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel height width"]:  # noqa: A002
+        """Normalise with the moments of the global batch in training."""
         if not self.training or distributed.world_size() == 1:
             return super().forward(input)
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         x = input.float()
         count = x.numel() // x.shape[1] * distributed.world_size()
         mean = distributed.all_reduce_sum_with_grad(x.sum((0, 2, 3))) / count
-        # Two passes: the difference of two moments would lose the digits that matter where the mean is far from zero.
+        # Two passes: E[x²] − E[x]² would lose precision if the mean is far from zero.
         centred = x - mean[:, None, None]
         variance = distributed.all_reduce_sum_with_grad(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
@@ -43,7 +44,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 def xavier_init(layer: nn.Module) -> nn.Module:
-    """Glorot's weights, no bias."""
+    """Initialise the weights by Xavier's rule and the bias to 0."""
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.xavier_uniform_(layer.weight)
         if layer.bias is not None:
@@ -61,9 +62,9 @@ def _stack(convolutions: list[nn.Module], widths: list[int]) -> Iterator[nn.Modu
 
 
 def biases(layers: int) -> list[bool]:
-    """Which convolutions have a bias: the last alone. The batch norm behind the others would take it away again.
+    """Return which convolutions have a bias: the last one. The batch norm after the others would cancel it.
 
-    Its gradient would be rounding noise, which Adam turns into full steps: two processes would drift from one.
+    Its gradient would be rounding noise, which Adam scales to full steps: two processes would diverge from one.
     """
     return [False] * (layers - 1) + [True]
 
@@ -83,12 +84,13 @@ class BatchNormResidualBlock(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width height wide"]:
+        """Add the residual."""
         y: Tensor = x + self.block(x)
         return y
 
 
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int = 0) -> nn.Sequential:
-    """Picture to feature map; `channels` runs from the picture's to the map's, and `blocks` residual blocks end it."""
+    """Build the encoder, image to feature map; `channels` are those of the image, the hidden layers and the map."""
     pairs = list(pairwise(channels))
     layers: list[nn.Module] = [
         nn.Conv2d(i, o, k, s, PADDING, bias=has_bias)
@@ -98,7 +100,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int = 0) -> nn.Sequential:
-    """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions and a sigmoid."""
+    """Build the decoder, feature map to image in [0, 1]: the encoder reversed, with transposed convolutions."""
     back = channels[::-1]
     pairs = list(pairwise(back))
     layers: list[nn.Module] = [
@@ -110,14 +112,14 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def map_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Height (or width) of the feature map for a picture of that height."""
+    """Return the height (or width) of the feature map of an image of that height."""
     for kernel, stride in zip(kernels, strides, strict=True):
         size = (size + 2 * PADDING - kernel) // stride + 1
     return size
 
 
 def image_size(size: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Height (or width) of the picture that the decoder makes of a feature map of that height."""
+    """Return the height (or width) of the image decoded from a feature map of that height."""
     for kernel, stride in zip(kernels[::-1], strides[::-1], strict=True):
         size = (size - 1) * stride - 2 * PADDING + kernel
     return size

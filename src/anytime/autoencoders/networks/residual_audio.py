@@ -1,7 +1,7 @@
-"""Audio networks of our own, for `--recipe best`: strided convolutions with residual blocks at every resolution.
+"""Our audio networks (recipe best): strided convolutions with residual blocks at every resolution.
 
-No dense layer: a code is a shape over all places of the map already, and convolutions treat every moment of a sound alike.
-The decoder has a ninth of the weights of the paper's.
+There is no dense layer: a code already covers all positions of the feature map. The decoder has a ninth of the weights of the
+paper's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from anytime.autoencoders.networks.conv_audio import OUTPUT_GAIN, SLOPE, he_init
 
 
 class AudioResidualBlock(nn.Module):
-    """x + W₂ ρ(W₁ ρ(x)), W₁ three taps wide that lie `dilation` apart, W₂ one; begins as the identity."""
+    """x + W₂ ρ(W₁ ρ(x)), W₁ with kernel 3 and a dilation, W₂ with kernel 1; initialised as the identity."""
 
     def __init__(self, width: int, dilation: int) -> None:
         super().__init__()
         last = nn.Conv1d(width, width, 1)
-        nn.init.zeros_(last.weight)  # without norms, sums of fresh blocks would double in size with each of them
+        nn.init.zeros_(last.weight)  # without norms, the output would double with every block
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         self.block = nn.Sequential(
             nn.LeakyReLU(SLOPE),
@@ -30,13 +30,14 @@ class AudioResidualBlock(nn.Module):
             last,
         )
 
-    def forward(self, x: Float[Tensor, "batch width *place"]) -> Float[Tensor, "batch width *place"]:
+    def forward(self, x: Float[Tensor, "batch width *spatial"]) -> Float[Tensor, "batch width *spatial"]:
+        """Add the residual."""
         y: Tensor = x + self.block(x)
         return y
 
 
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
-    """Waveform to feature map; `channels` runs from the waveform's to the map's."""
+    """Build the encoder, waveform to feature map; `channels` are those of the waveform, the hidden layers and the map."""
     *body, last = zip(pairwise(channels), kernels, strides, strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
@@ -47,7 +48,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
-    """Feature map to waveform in [-1, 1]: the encoder read backwards, with transposed convolutions."""
+    """Build the decoder, feature map to waveform in [-1, 1]: the encoder reversed, with transposed convolutions."""
     *body, last = zip(pairwise(channels[::-1]), kernels[::-1], strides[::-1], strict=True)
     layers: list[nn.Module] = []
     for (i, o), kernel, stride in body:
@@ -57,5 +58,5 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def _blocks(width: int, count: int) -> Iterator[AudioResidualBlock]:
-    """Taps 1, 3, 9, … places apart: together they see 3^count places."""
+    """Blocks with dilations 1, 3, 9, …: together they see 3^count positions."""
     return (AudioResidualBlock(width, 3**index) for index in range(count))

@@ -1,7 +1,7 @@
-"""Image networks of our own, for `--recipe best`: the paper's convolutions with residual blocks at every resolution.
+"""Our image networks (recipe best): the paper's convolutions with residual blocks at every resolution.
 
-Batch norms stand where the paper's do, behind the strided convolutions alone: they keep latents from shrinking to nothing, and
-a sampler folds them into the convolutions.
+Batch norms follow the strided convolutions only, as in the paper. They keep latents from shrinking to zero, and engines fuse
+them into the convolutions.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from anytime.autoencoders.networks.conv_image import PADDING, BatchNorm2d, biase
 
 
 class ImageResidualBlock(nn.Module):
-    """x + W₂ ρ(W₁ ρ(x)), both 3 × 3; begins as the identity."""
+    """x + W₂ ρ(W₁ ρ(x)), both 3 × 3; initialised as the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         last = nn.Conv2d(width, width, 3, padding=1)
-        nn.init.zeros_(last.weight)  # without norms, sums of fresh blocks would double in size with each of them
+        nn.init.zeros_(last.weight)  # without norms, the output would double with every block
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         first = xavier_init(nn.Conv2d(width, width, 3, padding=1))
         self.block = nn.Sequential(nn.SiLU(), first, nn.SiLU(), last)
 
     def forward(self, x: Float[Tensor, "batch width height wide"]) -> Float[Tensor, "batch width height wide"]:
+        """Add the residual."""
         y: Tensor = x + self.block(x)
         return y
 
 
 def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
-    """Picture to feature map; `channels` runs from the picture's to the map's. Blocks follow every convolution but the last."""
+    """Build the encoder, image to feature map; `channels` are those of the image, the hidden layers and the map."""
     pairs = list(pairwise(channels))
     *body, last = [
         xavier_init(nn.Conv2d(i, o, kernel, stride, PADDING, bias=has_bias))
@@ -42,7 +43,7 @@ def encoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, ...], blocks: int) -> nn.Sequential:
-    """Feature map to picture in [0, 1]: the encoder read backwards, with transposed convolutions."""
+    """Build the decoder, feature map to image in [0, 1]: the encoder reversed, with transposed convolutions."""
     back = channels[::-1]
     pairs = list(pairwise(back))
     *body, last = [
@@ -53,6 +54,7 @@ def decoder(channels: list[int], kernels: tuple[int, ...], strides: tuple[int, .
 
 
 def _with_blocks(convolutions: list[nn.Module], widths: list[int], blocks: int) -> Iterator[nn.Module]:
+    """Convolutions, each followed by a batch norm, residual blocks and an activation."""
     for convolution, width in zip(convolutions, widths, strict=True):
         yield convolution
         yield BatchNorm2d(width)
