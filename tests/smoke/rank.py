@@ -21,14 +21,16 @@ from anytime.core import distributed
 from anytime.core.config import override
 from anytime.core.progress import Reporter
 from anytime.core.storage import write_tensors
-from anytime.recipes.presets import Recipe, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
+from anytime.training.config import Recipe
 from anytime.training.run import train
 
 
 def trained(run: Path, which: Recipe, settings: list[str], reporter: Reporter | None = None) -> dict[str, Tensor]:
     """The weights that this process holds at the end of a smoke run on the digits."""
     dataset = data.load("digits")
-    config = override(scaled(recipe("digits", which, dataset.shape), "smoke"), settings)
+    config = override(with_scale(preset("digits", which, dataset.shape), "smoke"), settings)
     return dict(train(config, dataset, run, reporter=reporter).state_dict())
 
 

@@ -10,12 +10,13 @@ import torch
 
 from anytime import data
 from anytime.core.errors import UserError
-from anytime.recipes.presets import recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 from anytime.training.run import train
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
-    config = scaled(recipe("digits", "best", (1, 28, 28)), "smoke")
+    config = with_scale(preset("digits", "best", (1, 28, 28)), "smoke")
     first = data.synthetic_images("digits", (1, 28, 28), seed=0)
     train(config, first, tmp_path / "run")
     made = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
@@ -29,7 +30,7 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     """Its last steps are not repeated: on a GPU they might round otherwise and change a model that is in use."""
-    config = scaled(recipe("digits", "best", (1, 28, 28)), "smoke")
+    config = with_scale(preset("digits", "best", (1, 28, 28)), "smoke")
     dataset = data.synthetic_images("digits", (1, 28, 28))
     train(config, dataset, tmp_path / "run")
     metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()

@@ -23,7 +23,9 @@ from anytime.data.synthetic import synthetic_audio
 from anytime.evaluation import model_card
 from anytime.export.bundle import bundle
 from anytime.model import load
-from anytime.recipes.presets import RunConfig, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
+from anytime.training.config import RunConfig
 from anytime.training.run import train
 
 RunCLI = Callable[..., Any]
@@ -89,7 +91,7 @@ def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> No
 
 
 def small(dataset: Dataset) -> RunConfig:
-    return scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
+    return with_scale(preset("audiomnist", "best", dataset.shape), "smoke")
 
 
 def test_interrupted_finetuning_resumes_exactly(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import torch
 from anytime.core.errors import UserError
 from anytime.core.storage import read_tensors
 from anytime.training.log import MetricsLog
-from anytime.training.tasks.autoencoder import PriorTask
+from anytime.training.tasks.prior import PriorTask
 
 Finished = Callable[[str], Path]
 CommandOf = Callable[[str, Path], tuple[str, ...]]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,17 +11,15 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
-from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, load_density
+from anytime.baselines.continuous_transformer import ContinuousTransformer
+from anytime.baselines.density import DensityConfig, DensityModel, dequantized, load_density
 from anytime.core import distributed, random
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.base import BaseRunConfig, Scale, Shape
-from anytime.recipes.presets import image_shape
-from anytime.training.stages import PRIOR, PriorStage, warmup_lr
-from anytime.training.tasks.autoencoder import Metrics, Task, adamw, global_rows, validation_batches
-
-LR = 5e-4
+from anytime.training.config import BaseRunConfig, Shape
+from anytime.training.stages import PriorStage
+from anytime.training.tasks.prior import adamw, prior_lr
+from anytime.training.tasks.task import Metrics, Task, global_rows, validation_batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,35 +28,12 @@ class DensityRunConfig(BaseRunConfig):
 
     recipe: Literal["density"] = "density"
     model: DensityConfig
-    prior: PriorStage = PRIOR
+    prior: PriorStage
     sample_grids: int = 1
 
     @property
     def shape(self) -> Shape:
         return self.model.shape
-
-
-def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> DensityRunConfig:
-    """The paper's Transformer with a mixture of ten logistics, for the prior's epochs; the same for both spaces.
-
-    At a quarter of the prior's rate: at 2e-3 the loss over hundreds of numbers leapt up in the warm-up and then lagged behind.
-    """
-    length = math.prod(shape)
-    model = DensityConfig(name=name, shape=image_shape(shape, "a density"), space=space, prior=ContinuousConfig(length=length))
-    config = DensityRunConfig(scale=scale, model=model, prior=replace(PRIOR, lr=LR))
-    if scale == "short":  # an epoch of them is over ten times as long as one of codes
-        return replace(config, prior=replace(config.prior, epochs=10))
-    if scale == "smoke":
-        small = ContinuousConfig(length=length, layers=1, width=16, hidden=32, heads=2, mixtures=3)
-        return replace(
-            config,
-            model=replace(model, prior=small),
-            prior=replace(config.prior, epochs=2, batch=16),
-            examples=64,
-            checkpoint_seconds=0.0,
-            sample_grids=0,
-        )
-    return config
 
 
 class DensityObjective(nn.Module):
@@ -91,7 +65,7 @@ class DensityTask:
         return adamw(self.module, self.stage, self.lr(0))
 
     def lr(self, step: int) -> float:
-        return warmup_lr(self.stage, step, self.epochs * self.steps_per_epoch)
+        return prior_lr(self.stage, step, self.epochs * self.steps_per_epoch)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         x = self.loader.batch_at(step).to(self.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -11,17 +11,16 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from anytime.autoencoders.truncation import Full, Uniform
+from anytime.autoencoders.truncation import Truncation
 from anytime.baselines.vae import VAE, VAEConfig, load_vae
 from anytime.core import distributed, random
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.base import BaseRunConfig, Scale, Shape
-from anytime.recipes.presets import SMOKE_EXAMPLES, image_shape, paper
 from anytime.sampling.budget import code_count
+from anytime.training.config import BaseRunConfig, Shape
 from anytime.training.sample_grids import GRID_FRACTIONS
-from anytime.training.stages import VAEStage
-from anytime.training.tasks.autoencoder import (
+from anytime.training.stages import check_schedule
+from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
     Task,
@@ -31,8 +30,20 @@ from anytime.training.tasks.autoencoder import (
     validation_keeps,
 )
 
-PRETRAIN = VAEStage(epochs=200, truncation=Full())  # keep = length: a standard VAE
-ORDERED = VAEStage(epochs=200, truncation=Uniform())  # keep ~ U{1..length}: groups fall into order
+
+@dataclass(frozen=True, kw_only=True)
+class VAEStage:
+    """One stage of a VAE, on the evidence bound."""
+
+    epochs: int
+    truncation: Truncation
+    """Distribution of `keep`, sampled per example."""
+    batch: int = 128
+    """Examples per step, over all ranks."""
+    lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_schedule(self.epochs, self.batch, self.lr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,41 +52,12 @@ class VAERunConfig(BaseRunConfig):
 
     recipe: Literal["vae"] = "vae"
     model: VAEConfig
-    pretrain: VAEStage = PRETRAIN
-    ordered: VAEStage = ORDERED
+    pretrain: VAEStage
+    ordered: VAEStage
 
     @property
     def shape(self) -> Shape:
         return self.model.shape
-
-
-def vae(name: str, shape: Shape, scale: Scale = "full", length: int | None = None) -> VAERunConfig:
-    """The VQ model's networks and schedule with a Gaussian in place of the codebook; `short` and `smoke` as for codes."""
-    reference = paper(name, shape).model.autoencoder
-    model = VAEConfig(
-        name=name,
-        shape=image_shape(shape, "--recipe vae"),
-        length=reference.length if length is None else length,
-        widths=reference.widths,
-        kernels=reference.kernels,
-        strides=reference.strides,
-    )
-    config = VAERunConfig(scale=scale, model=model)
-    if scale == "short":
-        return replace(
-            config, pretrain=replace(config.pretrain, epochs=40), ordered=replace(config.ordered, epochs=60)
-        )  # fmt: skip
-    if scale == "smoke":
-        return replace(
-            config,
-            model=replace(model, widths=tuple(min(w, 8) for w in model.widths)),
-            pretrain=replace(config.pretrain, epochs=2, batch=32),
-            ordered=replace(config.ordered, epochs=2, batch=32),
-            examples=SMOKE_EXAMPLES,
-            checkpoint_seconds=0.0,
-            sample_grids=1,
-        )
-    return config
 
 
 class VAEObjective(nn.Module):

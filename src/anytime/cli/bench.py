@@ -110,7 +110,7 @@ def _model(arguments: Arguments) -> AnytimeModel:
     from anytime.core.device import pick_device
     from anytime.model import AnytimeModel, load
     from anytime.priors.transformer import TransformerConfig
-    from anytime.recipes.presets import recipe
+    from anytime.recipes.presets import preset
 
     device = pick_device(arguments.device)
     if Path(arguments.model).exists():
@@ -121,7 +121,7 @@ def _model(arguments: Arguments) -> AnytimeModel:
         model = load(arguments.model, device)
     elif arguments.model in SHAPES:
         torch.manual_seed(0)
-        config = recipe(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
+        config = preset(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
         model = AnytimeModel(config.model).to(device).eval()
     else:
         raise UserError(

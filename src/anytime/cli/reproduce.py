@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anytime.data import Dataset
     from anytime.experiments.registry import Experiment
     from anytime.experiments.reproduce import ExperimentOutput
-    from anytime.recipes.base import Scale
+    from anytime.training.config import Scale
 
 SMOKE_EXAMPLES = 512  # training pictures that a smoke run looks at, and a quarter as many held out
 

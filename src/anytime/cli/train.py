@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,13 +18,10 @@ from anytime.core.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from anytime.baselines.density import Space
-    from anytime.baselines.density_training import DensityRunConfig
-    from anytime.baselines.vae_training import VAERunConfig
     from anytime.cli.console import TrainingConsole
     from anytime.data import Dataset
     from anytime.evaluation.report import Report
-    from anytime.recipes.presets import Recipe, RunConfig
+    from anytime.recipes.build import AnyRunConfig
 
 
 EXAMPLES = (
@@ -102,7 +99,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
 
 
 def _train_and_report(
-    config: RunConfig | VAERunConfig | DensityRunConfig,
+    config: AnyRunConfig,
     dataset: Dataset,
     run_dir: Path,
     device: torch.device,
@@ -127,60 +124,21 @@ def _train_and_report(
     return None if console is None else write_report(run_dir, model, training_subset(dataset, config))
 
 
-def _config(
-    arguments: Arguments, dataset: Dataset, device: torch.device
-) -> RunConfig | VAERunConfig | DensityRunConfig:  # fmt: skip
-    if arguments.recipe == "vae":
-        return _vae_config(arguments, dataset, device)
-    if arguments.recipe == "pixels" or arguments.recipe == "pca":
-        return _density_config(arguments, arguments.recipe, dataset, device)
-    return _codes_config(arguments, arguments.recipe, dataset, device)
+def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> AnyRunConfig:
+    from anytime.recipes.build import build_config
 
-
-def _codes_config(arguments: Arguments, recipe_name: Recipe | None, dataset: Dataset, device: torch.device) -> RunConfig:
-    from anytime.autoencoders.truncation import parse_truncation
-    from anytime.core.config import override
-    from anytime.recipes.base import with_device_defaults
-    from anytime.recipes.modify import with_length, with_prior
-    from anytime.recipes.presets import recipe, scaled, with_layout, with_truncation
-
-    config = recipe(arguments.name, recipe_name, dataset.shape)
-    if arguments.layout is not None:
-        config = with_layout(config, arguments.layout)
-    if arguments.length is not None:
-        config = with_length(config, arguments.length)
-    if arguments.prior is not None:
-        config = with_prior(config, arguments.prior)
-    config = replace(scaled(config, arguments.scale), seed=arguments.seed)
-    if arguments.truncation is not None:
-        config = with_truncation(config, parse_truncation(arguments.truncation))
-    return override(with_device_defaults(config, device.type), arguments.overrides)
-
-
-def _vae_config(arguments: Arguments, dataset: Dataset, device: torch.device) -> VAERunConfig:
-    from anytime.autoencoders.truncation import parse_truncation
-    from anytime.baselines.vae_training import vae
-    from anytime.core.config import override
-    from anytime.recipes.base import with_device_defaults
-
-    if arguments.prior is not None or arguments.layout is not None:
-        flag = "--layout" if arguments.prior is None else "--prior"
-        raise UserError(f"{flag} does not go with --recipe vae, which has channels for dimensions and no prior; leave it out")
-    if arguments.length is not None and arguments.length < 1:
-        raise UserError(f"--length must be at least 1, not {arguments.length}")
-    config = replace(vae(arguments.name, dataset.shape, arguments.scale, arguments.length), seed=arguments.seed)
-    if arguments.truncation is not None:
-        config = replace(config, ordered=replace(config.ordered, truncation=parse_truncation(arguments.truncation)))
-    return override(with_device_defaults(config, device.type), arguments.overrides)
-
-
-def _density_config(arguments: Arguments, space: Space, dataset: Dataset, device: torch.device) -> DensityRunConfig:
-    from anytime.baselines.density_training import density
-    from anytime.core.config import override
-    from anytime.recipes.base import with_device_defaults
-
-    for flag in ("prior", "layout", "length", "truncation", "reuse"):
-        if getattr(arguments, flag) is not None:
-            raise UserError(f"--{flag} does not go with --recipe {space}, which has one stage and no codes; leave it out")
-    config = replace(density(arguments.name, dataset.shape, space, arguments.scale), seed=arguments.seed)
-    return override(with_device_defaults(config, device.type), arguments.overrides)
+    if arguments.reuse is not None and arguments.recipe in ("pixels", "pca"):
+        raise UserError(f"--reuse does not go with --recipe {arguments.recipe}, which has one stage and no codes; leave it out")
+    return build_config(
+        arguments.name,
+        arguments.recipe,
+        dataset.shape,
+        arguments.scale,
+        truncation=arguments.truncation,
+        layout=arguments.layout,
+        prior=arguments.prior,
+        length=arguments.length,
+        seed=arguments.seed,
+        device=device.type,
+        overrides=arguments.overrides,
+    )

@@ -22,7 +22,7 @@ from anytime.data.audio_io import SAMPLE_RATE
 from anytime.data.registry import DATASETS
 from anytime.metrics.quality import Row
 from anytime.models.registry import CONFIG
-from anytime.recipes.presets import RunConfig
+from anytime.training.config import RunConfig
 
 FILE = "README.md"
 LIMITATIONS = "## Limits"

@@ -14,7 +14,7 @@ from anytime.core.results import Results, read, results_file
 from anytime.experiments import theorem
 from anytime.experiments.registry import Experiment, find
 from anytime.experiments.runner import ExperimentContext, Runner
-from anytime.recipes.base import Scale
+from anytime.training.config import Scale
 
 SCALES: tuple[Scale, ...] = ("smoke", "short", "full")
 RENAMED_EXPERIMENTS = {"reconstruction": "ordering"}

@@ -33,7 +33,7 @@ from anytime.experiments.runs import PlannedRun, ensure_trained, plan
 from anytime.metrics.features import FeatureNetwork
 from anytime.model import AnytimeModel, load
 from anytime.models.registry import WEIGHTS
-from anytime.recipes.base import Scale
+from anytime.training.config import Scale
 from anytime.training.run_dir import config_identity, data_digest, upgrade_config
 
 PUBLISHED_EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anytime.autoencoders.truncation import parse_truncation
-from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, density
-from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, vae
+from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
+from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, VAEStage
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause
 from anytime.core.progress import Reporter
 from anytime.data import Dataset
 from anytime.experiments.variants import VARIANTS, Variant
-from anytime.recipes.base import Scale, with_device_defaults
-from anytime.recipes.modify import with_length, with_prior
-from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig, recipe, scaled, with_layout, with_truncation
+from anytime.recipes.build import AnyRunConfig, build_config
 from anytime.sampling.budget import code_count
+from anytime.training.config import SMOKE_EXAMPLES, RunConfig, Scale
 from anytime.training.run import train, train_spec, training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run
-from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage, VAEStage
+from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
 CIFAR10_EXAMPLES = 50_000  # training pictures of CIFAR-10, of which the kinds with fewer are shares at smoke scale
 MIN_EXAMPLES = 32  # a smoke run's batch
-
-AnyConfig = RunConfig | VAERunConfig | DensityRunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class PlannedRun:
     """One run: what is trained, where, and the command that does the same by hand."""
 
     variant: str
-    config: AnyConfig
+    config: AnyRunConfig
     run_dir: Path
     reuse: Path | None  # a run whose first stages are the same
     command: str
@@ -53,13 +49,13 @@ class PlannedRun:
         return self.config
 
 
-def stages(config: AnyConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | FinetuneStage]:
+def stages(config: AnyRunConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | FinetuneStage]:
     """The stages of a run by name, in their order."""
     named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior", "finetune")}
     return {name: stage for name, stage in named.items() if stage is not None}
 
 
-def _epochs(config: AnyConfig) -> str:
+def _epochs(config: AnyRunConfig) -> str:
     return " + ".join(str(stage.epochs) for stage in stages(config).values())
 
 
@@ -67,7 +63,7 @@ def plan(variant: str, dataset: Dataset, scale: Scale, seed: int, device: str, r
     """The run of a kind: `runs/cifar10-paper-short-ordered-0`. `local` says that the data was given with --data."""
     spec = VARIANTS[variant]
     full = _config(spec, dataset, "full")
-    config = with_device_defaults(replace(_config(spec, dataset, scale), seed=seed), device)
+    config = _config(spec, dataset, scale, seed, device)
     name = _name(variant, dataset.name, scale, seed)
     reuse = _name(spec.reuse, dataset.name, scale, seed) if spec.reuse else None
     words = ["anytime", "train", dataset.name, "--recipe", spec.recipe]
@@ -77,8 +73,7 @@ def plan(variant: str, dataset: Dataset, scale: Scale, seed: int, device: str, r
     words += [] if scale == "full" else ["--scale", scale]
     words += ["--truncation", spec.truncation] if spec.truncation else []
     words += ["--set", f"examples={config.examples}"] if spec.examples else []
-    for key, value in _objective(spec).items():
-        words += [word for stage in ("pretrain", "ordered") for word in ("--set", f"{stage}.{key}={value}")]
+    words += [word for change in _objective(spec) for word in ("--set", change)]
     words += ["--data", "DIR"] if local else []
     words += ["--seed", str(seed)] if seed else []
     words += ["--reuse", f"runs/{reuse}"] if reuse else []
@@ -96,34 +91,35 @@ def _name(variant: str, dataset: str, scale: Scale, seed: int) -> str:
     return "-".join([dataset, spec.recipe, scale, *([] if run_suffix == spec.recipe else [run_suffix]), str(seed)])
 
 
-def _config(spec: Variant, dataset: Dataset, scale: Scale) -> AnyConfig:
-    """What `anytime train` makes of the same words."""
+def _config(spec: Variant, dataset: Dataset, scale: Scale, seed: int = 0, device: str = "cpu") -> AnyRunConfig:
+    """Build what `anytime train` builds from the same words."""
     name, shape = dataset.name, dataset.shape
-    if spec.recipe == "pixels" or spec.recipe == "pca":
-        return density(name, shape, spec.recipe, scale)
-    if spec.recipe == "vae":
-        run = vae(name, shape, scale)
-        return (
-            replace(run, ordered=replace(run.ordered, truncation=parse_truncation(spec.truncation))) if spec.truncation else run
-        )
-    config = recipe(name, spec.recipe, shape)
-    config = with_layout(config, spec.layout) if spec.layout else config
-    config = with_length(config, code_count(_length(config), fraction=spec.fraction)) if spec.fraction else config
-    config = with_prior(config, spec.prior) if spec.prior else config
-    config = scaled(config, scale)
-    config = with_truncation(config, parse_truncation(spec.truncation)) if spec.truncation else config
-    if changes := _objective(spec):
-        config = replace(config, pretrain=replace(config.pretrain, **changes), ordered=replace(config.ordered, **changes))
-    return replace(config, examples=_examples(spec.examples, scale)) if spec.examples else config
+    length = None
+    if spec.fraction:
+        length = code_count(_length(build_config(name, spec.recipe, shape)), fraction=spec.fraction)
+    return build_config(
+        name,
+        spec.recipe,
+        shape,
+        scale,
+        truncation=spec.truncation,
+        layout=spec.layout,
+        prior=spec.prior,
+        length=length,
+        examples=_examples(spec.examples, scale) if spec.examples else None,
+        seed=seed,
+        device=device,
+        overrides=_objective(spec),
+    )
 
 
-def _objective(spec: Variant) -> dict[str, Any]:
-    """What a kind changes in both stages of the autoencoder."""
+def _objective(spec: Variant) -> list[str]:
+    """Return what a variant changes in both stages of the autoencoder, as `--set` takes it."""
     changes = {"reduction": spec.reduction, "select_by": spec.select_by}
-    return {key: value for key, value in changes.items() if value is not None}
+    return [f"{stage}.{key}={value}" for key, value in changes.items() if value for stage in ("pretrain", "ordered")]
 
 
-def _length(config: AnyConfig) -> int:
+def _length(config: AnyRunConfig) -> int:
     assert isinstance(config, RunConfig)
     return config.model.autoencoder.length
 
@@ -165,7 +161,7 @@ def _reused_run(run: PlannedRun, reporter: Reporter) -> tuple[Path | None, str]:
 
 
 def _train(
-    config: AnyConfig,
+    config: AnyRunConfig,
     dataset: Dataset,
     run_dir: Path,
     device: torch.device,

@@ -22,8 +22,8 @@ from anytime.core.results import Results, Row, Verdict, read, write_figure
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.metrics.latency import BATCH, REPEATS, TimedSampler, latency_by_codes, quantile, time_call
 from anytime.model import AnytimeModel, load
-from anytime.recipes.presets import RunConfig
 from anytime.sampling.budget import code_count
+from anytime.training.config import RunConfig
 from anytime.training.run import training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run, config_identity, upgrade_config
 

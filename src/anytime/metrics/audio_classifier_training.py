@@ -15,7 +15,7 @@ from anytime.core import random
 from anytime.core.errors import UserError
 from anytime.data.loader import batch_indices, to_float
 from anytime.metrics.audio_classifier import AudioClassifier, AudioClassifierConfig
-from anytime.training.stages import decayed_lr
+from anytime.training.schedules import decayed_lr
 
 TRANSFORMS = ("as it is", "backwards", "halves swapped", "a third faster", "a third slower")
 """What is done to sounds without labels; noise of their own spectrum is none of these."""

@@ -19,10 +19,10 @@ from anytime.data import Dataset
 from anytime.data.download import cache_dir
 from anytime.data.labels import NUM_CLASSES, ImageLabels
 from anytime.data.loader import Loader, to_float
-from anytime.recipes.presets import image_shape
+from anytime.training.config import image_shape
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.step import Compute
-from anytime.training.tasks.autoencoder import Metrics, optimizer_options
+from anytime.training.tasks.task import Metrics, optimizer_options
 
 CONFIDENT = 0.9
 """Above this probability of one class a picture is recognised."""

@@ -1,1 +1,1 @@
-"""Presets: which networks and which schedule for which dataset."""
+"""Recipes: one preset per dataset, and `build_config`, which builds the config of a run (sources: docs/recipe.md)."""

@@ -1,4 +1,4 @@
-"""Networks that learn to tell what a decoder makes from real data. They are of use while it is tuned, and thrown away then."""
+"""Discriminators: networks that learn to tell decoded from real data. Only fine-tuning needs them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from anytime.data.spectrogram import stft
 from anytime.metrics.stft_distance import RESOLUTIONS
 
 CONDITION_CHANNELS = 2
-"""Planes beside a picture, of what a judge is told: the share of the codes, and whether the prior drew them."""
+"""Extra input channels of a conditional discriminator: the share of codes kept, and whether the prior sampled them."""
 SLOPE = 0.2
 _POWER_FLOOR = 1e-4  # squared magnitudes far below it are silence
-_COMPRESSION = (
-    0.35  # |X|² to this power is taken away: what is left of a magnitude is its 0.3rd power, about as loud as one hears it
-)
+_COMPRESSION = 0.35  # divide by |X|² to this power: magnitudes become their 0.3rd power, about as loud as one hears them
 
 
 class DiscriminatorOutput(NamedTuple):
-    """What a judge says: high where it takes a place for real, and how it came to that."""
+    """Logits, high where the data looks real, and the features they come from."""
 
-    logits: list[Tensor]  # a map each
+    logits: list[Tensor]  # one map per head
     features: list[Tensor]
 
 
 class AudioDiscriminator(nn.Module):
-    """Looks at waveforms through short-time spectra of three resolutions, real and imaginary part.
+    """Convolutions over the complex short-time spectra of a waveform at three resolutions.
 
-    Each has convolutions of its own that halve the frequencies and follow the time, with taps further and further apart.
+    Each resolution has its own convolutions, which halve the frequencies and see a growing span of time by dilation.
     """
 
     DEPTH = 4
@@ -47,9 +45,10 @@ class AudioDiscriminator(nn.Module):
         layers += [nn.Conv2d(width, width, (5, 3), (2, 1), (2, 2**depth), (1, 2**depth)) for depth in range(self.DEPTH - 1)]
         return nn.ModuleList([*layers, nn.Conv2d(width, 1, 3, padding=1)])
 
-    # As it is: compiling three passes of it takes longer than what is gained in the few epochs of its stage.
+    # Not compiled: compiling its three passes takes longer than it saves in the few epochs of the stage.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Float[Tensor, "batch channel time"]) -> DiscriminatorOutput:
+        """Return a map of logits per resolution."""
         logits, features = list[Tensor](), list[Tensor]()
         for (window, hop), branch in zip(RESOLUTIONS, self.branches, strict=True):
             assert isinstance(branch, nn.ModuleList)
@@ -66,10 +65,10 @@ def _compressed_spectrum(
 
 
 class ImageDiscriminator(nn.Module):
-    """Convolutions that halve a picture down to about 8 × 8 places, one more there, and a score of every place.
+    """Stride-2 convolutions down to about 8 × 8 positions, one more convolution, and a logit for each position.
 
-    Each doubles the channels. A score sees most of the picture, and the decoder is told where it is wrong. A judge with a view
-    of the `whole` goes on from there to a single place: whether parts fit together, a few layers cannot tell.
+    Each convolution doubles the channels. A logit sees most of the image and tells the decoder where it is wrong. The global
+    head goes on to a single logit, because a few layers cannot tell whether parts fit together.
     """
 
     def __init__(self, width: int, channels: int, size: int, *, global_head: bool = False) -> None:
@@ -86,7 +85,8 @@ class ImageDiscriminator(nn.Module):
         return nn.ModuleList([downsampling, last_conv, nn.Conv2d(width, 1, kernel_size)])
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> DiscriminatorOutput:
-        features: list[Tensor] = []  # the compiler does not know list[Tensor]()
+        """Return a map of logits, and the global logit where there is such a head."""
+        features: list[Tensor] = []  # the compiler does not support list[Tensor]()
         logits = [_forward_features(self.layers, 2 * x - 1, features)]
         if self.global_layers is not None:
             logits.append(_forward_features(self.global_layers, features[-1], features))
@@ -94,7 +94,7 @@ class ImageDiscriminator(nn.Module):
 
 
 def _forward_features(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) -> Tensor:
-    """The score of every place; what the layers before see is added to `features`."""
+    """Return the last layer's logits; append the outputs of the layers before it to `features`."""
     *body, last = layers
     for layer in body:
         h = F.leaky_relu(layer(h), SLOPE)
@@ -104,15 +104,11 @@ def _forward_features(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) 
 
 
 def augment_images(
-    x: Float[Tensor, "batch channel height width"],
-    uniforms: Float[Tensor, "batch 8"],
-    brightness: float = 0.5,
-    cutout: float = 0.5,
+    x: Float[Tensor, "batch channel height width"], uniforms: Float[Tensor, "batch 8"]
 ) -> Float[Tensor, "batch channel height width"]:
-    """Pictures mirrored or not, moved by up to an eighth, brighter or darker by up to `lighter`, a share
-    `cut_out` of them with a square of a half cut out.
+    """Flip images, shift them by up to an eighth, change the brightness by up to 0.5, and cut a square out of every second.
 
-    A judge that sees real and made pictures alike changed cannot learn the training set by heart; gradients pass.
+    Real and decoded images alike, so that the discriminator cannot memorise the training set. Differentiable.
     """
     n, _, height, width = x.shape
     down, right, flip, light, cut, top, left, _ = (c[:, None, None] for c in uniforms.unbind(1))
@@ -123,10 +119,10 @@ def augment_images(
     row_index = torch.arange(n, device=x.device)[:, None, None]
     shifted = x.permute(0, 2, 3, 1)[row_index, rows.clamp(0, height - 1), columns.clamp(0, width - 1)].permute(0, 3, 1, 2)
     down, right = (torch.arange(side, device=x.device) / side for side in (height, width))
-    erased = (cut > 1 - cutout) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
-    return (shifted + 2 * brightness * (light - 0.5)[:, None]) * (inside & ~erased)[:, None]
+    erased = (cut > 0.5) & ((down[:, None] - top).abs() < 0.25) & ((right - left).abs() < 0.25)
+    return (shifted + (light - 0.5)[:, None]) * (inside & ~erased)[:, None]
 
 
 def no_augmentation(x: Float[Tensor, "batch *shape"], uniforms: Float[Tensor, "batch 8"]) -> Float[Tensor, "batch *shape"]:
-    """As it is: of sounds, every epoch plays its own versions already."""
+    """Return audio unchanged: its augmentations are encoded beforehand."""
     return x

@@ -1,4 +1,4 @@
-"""Weights that follow others slowly: the running mean of a training's weights, which is often better than any of them."""
+"""Exponential moving average (EMA) of a network's weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class EMA:
-    """`kept` follows `live`, which is what is trained; with a memory of 0 they are one and the same."""
+    """`averaged` follows `live`, which is trained. With a decay of 0 they are the same module."""
 
     def __init__(self, averaged: nn.Module, decay: float) -> None:
         self.averaged, self.decay = averaged, decay
@@ -18,11 +18,12 @@ class EMA:
 
     @property
     def enabled(self) -> bool:
+        """Whether there are two modules."""
         return self.live is not self.averaged
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """After every step. The memory is short at first: where training began is not to be remembered."""
+        """Move the average towards the live weights; the decay is small at first, to forget the initial weights."""
         if not self.enabled:
             return
         mean = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))

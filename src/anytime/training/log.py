@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anytime.core.errors import UserError
-from anytime.training.tasks.autoencoder import Metrics
+from anytime.training.tasks.task import Metrics
 
 
 class MetricsLog:

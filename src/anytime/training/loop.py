@@ -19,7 +19,7 @@ from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause, Paused
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.step import Compute, set_lr
-from anytime.training.tasks.autoencoder import Metrics, Task
+from anytime.training.tasks.task import Metrics, Task
 
 PROGRESS_SECONDS = 0.25  # reading the losses waits for the device: often enough for the eye, too seldom to cost
 

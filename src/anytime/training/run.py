@@ -22,16 +22,15 @@ from anytime.data import Dataset
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel
-from anytime.recipes.base import BaseRunConfig, Config
-from anytime.recipes.presets import SMOKE_EXAMPLES, RunConfig
 from anytime.training import checkpoint as checkpoints
 from anytime.training import log
+from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, Config, RunConfig
 from anytime.training.log import MetricsLog
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.run_dir import RunPaths, lock_run, record_environment, reusable_stages
 from anytime.training.run_spec import Model, RunSpec, VQVAERunSpec
 from anytime.training.step import Compute
-from anytime.training.tasks.autoencoder import Metrics, Task
+from anytime.training.tasks.task import Metrics, Task
 
 ExamplesT = TypeVar("ExamplesT", Tensor, Recordings, Tensor | Recordings)
 SpecFactory = Callable[[Config, Any, Tensor, torch.device], RunSpec[Model]]

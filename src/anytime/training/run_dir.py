@@ -17,8 +17,7 @@ from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
-from anytime.recipes.base import BaseRunConfig
-from anytime.recipes.presets import RunConfig
+from anytime.training.config import BaseRunConfig, RunConfig
 
 
 @dataclass(frozen=True, slots=True)

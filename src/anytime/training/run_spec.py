@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -17,15 +16,19 @@ from anytime.data.loader import Loader, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load
-from anytime.recipes.presets import RunConfig
 from anytime.training import discriminators, sample_grids
+from anytime.training.config import RunConfig
 from anytime.training.stages import FinetuneStage
-from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
+from anytime.training.tasks.autoencoder import AutoencoderTask
 from anytime.training.tasks.finetune import Augmentation, EncodedExamples, FinetuneTask
+from anytime.training.tasks.prior import PriorTask
+from anytime.training.tasks.task import Task
 from anytime.training.truncate_model import truncate_model
 
 INIT_EXAMPLES = 64
-"""Examples whose latents a codebook may begin with."""
+"""Examples whose latents initialise a codebook."""
+SAMPLE_POOL, SMOKE_SAMPLE_POOL = 50_000, 64
+"""Prior samples that fine-tuning chooses from."""
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -112,11 +115,10 @@ class VQVAERunSpec:
         assert stage is not None
         if not stage.prior_samples:
             return None
-        say(f"drawing {stage.sample_pool:,} samples")
-        prior_samples = self.model.sample(
-            stage.sample_pool, seed=random.derive(seed, "bank"), temperature=stage.prior_temperature
-        )
-        return prior_samples.codes.to(self.device, torch.int32)
+        size = SMOKE_SAMPLE_POOL if self.config.scale == "smoke" else SAMPLE_POOL
+        say(f"sampling {size:,} code sequences from the prior")
+        samples = self.model.sample(size, seed=random.derive(seed, "bank"), temperature=stage.prior_temperature)
+        return samples.codes.to(self.device, torch.int32)
 
     def _augmented(self, count: int, speed_perturb: float, seed: int) -> Iterator[Tensor]:
         """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""
@@ -138,7 +140,7 @@ class VQVAERunSpec:
                 shape[1],
                 global_head=stage.global_head,
             )
-        return discriminator, partial(discriminators.augment_images, brightness=stage.brightness, cutout=stage.cutout)
+        return discriminator, discriminators.augment_images
 
     def finished(self) -> AnytimeModel:
         if self.config.extra_codes:

@@ -1,4 +1,4 @@
-"""Looking at a model while it learns: pictures by code length, and the data as codes."""
+"""Image grids by number of codes, and the data as codes, while a model trains."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
 GRID_FRACTIONS = (0.25, 0.5, 0.75, 1.0)
-ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on who encodes it
+ENCODE_BATCH = 500  # fixed, so that the codes of an example never depend on the caller
 
 
 @torch.no_grad()
 def encode_dataset(
     autoencoder: VQVAE, examples: UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
 ) -> Int[Tensor, "rows length"]:
-    """The codes of a whole set, in float32, as the prior will see them."""
+    """Encode a whole dataset in float32, as the prior sees it."""
     autoencoder.eval()
     device = autoencoder.quantizer.codebook.device
-    return torch.cat([autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]).to(
-        torch.int32
-    )
+    parts = [autoencoder.encode(to_float(part.to(device))) for part in torch.split(examples, ENCODE_BATCH)]
+    return torch.cat(parts).to(torch.int32)
 
 
 def code_rows(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[tuple[str, Tensor]]:
-    """The same codes decoded at a quarter, a half, three quarters and all of their length, with labels."""
+    """Decode a quarter, a half, three quarters and all of the codes, with labels."""
     counts = [code_count(model.length, fraction=f) for f in GRID_FRACTIONS]
     return [(f"{k} of {model.length} codes", model.decode(codes[:, :k]).cpu()) for k in counts]
 
 
 def write_grid(path: Path, model: AnytimeModel, x: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | None, n: int = 16) -> None:
-    """Reconstructions of x by code length, or samples where x is None."""
+    """Write reconstructions of x by number of codes, or samples if x is None."""
     if x is None:
         rows = code_rows(model, model.sample(n, seed=0).codes)
     else:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from anytime.core import distributed
 from anytime.core.distributed import wrap_ddp
-from anytime.training.tasks.autoencoder import Task
+from anytime.training.tasks.task import Task
 
 Step = Callable[[tuple[Tensor, ...]], Tensor]
 """Inputs of a step -> its losses, with the weights moved on. The losses may be overwritten by the next step."""

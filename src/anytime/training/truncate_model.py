@@ -1,4 +1,4 @@
-"""A model without its last codes: what the first ones mean, how they are drawn and what they decode to stays as it was."""
+"""Drop the last codes of a model; the first ones keep their meaning, their distribution and what they decode to."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from anytime.priors.pixelcnn import PixelCNNConfig
 
 
 def with_num_codes(config: ModelConfig, length: int) -> ModelConfig:
-    """The same networks for another number of codes, such that the first codes of one are codes of the other.
+    """Return the same networks for another number of codes, such that the first codes are the same.
 
-    Each code must have a channel of the feature map for itself, which blocks on the map would mix, and a place of its own in a
-    sequence, which a PixelCNN's square is not.
+    Each code needs its own channel of the feature map, without blocks that mix channels, and its own position in a sequence,
+    which a PixelCNN's square does not have.
     """
     old, prior = config.autoencoder, config.prior
     if old.layout != "channel" or (old.network == "image" and old.blocks) or isinstance(prior, PixelCNNConfig):
-        raise UserError("the last codes cannot be cut off where codes are places, blocks mix them or the prior is a PixelCNN")
+        raise UserError("the last codes cannot be dropped with spatial codes, blocks that mix codes, or a PixelCNN prior")
     return replace(config, autoencoder=replace(old, length=length), prior=replace(prior, length=length))
 
 
 def truncate_model(model: AnytimeModel, length: int) -> AnytimeModel:
-    """The first `length` codes of a model, as a model: its tensors hold what is needed for them in front."""
+    """Keep only the first `length` codes of a model; their weights come first in every tensor."""
     short, weights = AnytimeModel(with_num_codes(model.config, length)), model.state_dict()
     short.load_state_dict({name: weights[name][tuple(map(slice, own.shape))] for name, own in short.state_dict().items()})
     return short.to(model.device).eval()

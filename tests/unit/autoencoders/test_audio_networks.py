@@ -14,7 +14,9 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.core.errors import UserError
-from anytime.recipes.presets import Recipe, paper, recipe, with_truncation
+from anytime.recipes.modify import with_truncation
+from anytime.recipes.presets import preset
+from anytime.training.config import Recipe
 
 SMALL = AutoencoderConfig(
     network="audio",
@@ -30,7 +32,7 @@ SMALL = AutoencoderConfig(
 
 def test_the_papers_geometry() -> None:
     """5 convolutions of width 25 and stride 4 with LeakyReLU 0.2; a dense layer to 60 places, four ×4 layers, Tanh."""
-    config = paper("vctk", (1, 15_360)).model.autoencoder
+    config = preset("vctk", "paper", (1, 15_360)).model.autoencoder
     assert (config.dim, config.spatial_shape, config.decoded_size) == (15, (15,), (15_360,))
     assert config.length % 16 == 0
     with torch.device("meta"):
@@ -134,7 +136,7 @@ def test_residual_blocks_begin_as_nothing_and_learn() -> None:
 
 
 def test_our_recipe_has_the_papers_code_budget() -> None:
-    ours, papers = (recipe("audiomnist", which, (1, 15_360)) for which in ("best", "paper"))  # type: ignore[arg-type]
+    ours, papers = (preset("audiomnist", which, (1, 15_360)) for which in ("best", "paper"))  # type: ignore[arg-type]
     for name in ("length", "dim", "shape", "layout"):
         assert getattr(ours.model.autoencoder, name) == getattr(papers.model.autoencoder, name)
     assert ours.model.autoencoder.quantizer.codebook_size == papers.model.autoencoder.quantizer.codebook_size
@@ -149,7 +151,7 @@ def test_our_recipe_has_the_papers_code_budget() -> None:
 @pytest.mark.parametrize("which", ["paper", "best"])
 def test_nothing_fades_on_its_way_through_a_fresh_network(which: Recipe) -> None:
     torch.manual_seed(0)
-    network = VQVAE(recipe("audiomnist", which, (1, 15_360)).model.autoencoder).eval()
+    network = VQVAE(preset("audiomnist", which, (1, 15_360)).model.autoencoder).eval()
 
     def size(x: torch.Tensor) -> float:
         return float(x.square().mean().sqrt())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anytime.autoencoders.networks import conv_image
 from anytime.core import distributed
-from anytime.recipes.presets import paper
+from anytime.recipes.presets import preset
 
 PRESETS = {  # name: shape, length, dim, widths, kernels, strides
     "mnist": ((1, 28, 28), 16, 49, (16, 32), (4, 4, 3), (2, 2, 1)),
@@ -33,7 +33,7 @@ def test_the_papers_networks_have_the_papers_shapes(name: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_recipe_builds_these_networks(name: str) -> None:
     shape, length, dim, widths, kernels, strides = PRESETS[name]
-    config = paper(name, shape).model.autoencoder
+    config = preset(name, "paper", shape).model.autoencoder
     assert (config.length, config.dim, config.layout) == (length, dim, "channel")
     assert (config.widths, config.kernels, config.strides) == (widths, kernels, strides)
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from anytime.baselines.density import Space
-from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, DensityTask, density
+from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, DensityTask
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset
 from anytime.data.synthetic import synthetic_images
-from anytime.recipes.presets import paper
+from anytime.recipes.baselines import density
+from anytime.recipes.presets import preset
 from anytime.training.run import train_spec
 
 SHAPE = (1, 8, 8)
@@ -37,7 +38,7 @@ def task(data: Dataset, space: Space = "pca", seed: int = 3) -> DensityTask:
 def test_both_spaces_have_the_papers_transformer_and_schedule() -> None:
     one, other = (density("mnist", (1, 28, 28), space) for space in ("pixels", "pca"))
     assert replace(one, model=replace(one.model, space="pca")) == other
-    reference, prior = paper("mnist", (1, 28, 28)), one.model.prior
+    reference, prior = preset("mnist", "paper", (1, 28, 28)), one.model.prior
     theirs = to_dict(reference.model.prior)
     assert (prior.length, prior.mixtures) == (784, 10)
     assert all(theirs[key] == getattr(prior, key) for key in ("layers", "width", "hidden", "heads", "dropout"))

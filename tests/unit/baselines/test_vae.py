@@ -13,7 +13,7 @@ from anytime import load
 from anytime.baselines.vae import VAE, Posterior, VAEConfig, load_vae
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel
-from anytime.recipes.presets import paper
+from anytime.recipes.presets import preset
 
 SMALL = VAEConfig(
     name="tiny", shape=(1, 12, 12), length=5, widths=(4, 6), kernels=(4, 4, 3), strides=(2, 2, 1), variance=0.04
@@ -71,7 +71,7 @@ def test_the_mean_code_is_what_it_encodes_to(vae: VAE) -> None:
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
 def test_its_networks_are_the_vq_models(shape: tuple[int, int, int]) -> None:
     """But for the encoder's last layer, which has a mean and a variance to say."""
-    like = paper("any", shape).model
+    like = preset("any", "paper", shape).model
     autoencoder = like.autoencoder
     config = VAEConfig(
         name="any", shape=shape, length=autoencoder.length, widths=autoencoder.widths,

@@ -8,13 +8,13 @@ import torch
 
 from anytime.autoencoders.truncation import Full, Uniform
 from anytime.baselines.vae import VAE
-from anytime.baselines.vae_training import VAERunConfig, VAETask, vae
+from anytime.baselines.vae_training import VAERunConfig, VAEStage, VAETask
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
 from anytime.data.synthetic import synthetic_images
-from anytime.recipes.presets import paper
-from anytime.training.stages import VAEStage
+from anytime.recipes.baselines import vae
+from anytime.recipes.presets import preset
 
 STAGE = VAEStage(epochs=2, truncation=Uniform(), batch=16)
 
@@ -27,7 +27,7 @@ def task(stage: VAEStage = STAGE, seed: int = 3) -> VAETask:
 
 
 def test_the_recipe_is_the_vq_models_networks_and_schedule() -> None:
-    config, reference = vae("cifar10", (3, 32, 32)), paper("cifar10", (3, 32, 32))
+    config, reference = vae("cifar10", (3, 32, 32)), preset("cifar10", "paper", (3, 32, 32))
     model, autoencoder = config.model, reference.model.autoencoder
     assert (model.shape, model.length, model.dim) == (autoencoder.shape, autoencoder.length, autoencoder.dim)
     assert (model.widths, model.kernels, model.strides) == (autoencoder.widths, autoencoder.kernels, autoencoder.strides)

@@ -15,7 +15,8 @@ from PIL import Image
 from anytime.core.config import to_dict
 from anytime.core.storage import write_json
 from anytime.metrics import inception
-from anytime.recipes.presets import recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 
 Refused = Callable[..., str]
 
@@ -236,7 +237,7 @@ def test_experiments_without_the_network(refused: Refused, monkeypatch: pytest.M
 def test_an_experiment_on_a_run_of_another_shape(refused: Refused, tmp_path: Path) -> None:
     """A folder of the right name with a finished run of something else in it."""
     folder = tmp_path / "runs" / "digits-paper-smoke-ordered-0"
-    write_json(folder / "config.json", to_dict(scaled(recipe("cifar10", "paper", (3, 32, 32)), "smoke")))
+    write_json(folder / "config.json", to_dict(with_scale(preset("cifar10", "paper", (3, 32, 32)), "smoke")))
     write_json(folder / "model" / "config.json", {})
     sentence = refused("reproduce", "ordering", "--dataset", "digits", "--scale", "smoke")
     assert "digits-paper-smoke-ordered-0 holds a run with model.autoencoder.dim = 16, not 49" in sentence

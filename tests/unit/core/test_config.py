@@ -13,7 +13,9 @@ from anytime.autoencoders.truncation import Full, Geometric, Mixture, Truncation
 from anytime.core.config import from_dict, override, read_json, to_dict
 from anytime.core.errors import UserError, did_you_mean
 from anytime.core.storage import write_json
-from anytime.recipes.presets import RunConfig, paper, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
+from anytime.training.config import RunConfig
 from anytime.training.stages import AutoencoderStage
 
 FULL = Full()
@@ -58,7 +60,7 @@ trees = st.builds(
 TREE = Tree(name="x", leaf=Leaf(count=3))
 
 RUNS = {
-    f"{name}-{scale}": scaled(recipe(name, which, shape), scale)
+    f"{name}-{scale}": with_scale(preset(name, which, shape), scale)
     for name, which, shape in [
         ("mnist", "paper", (1, 28, 28)),
         ("cifar10", "paper", (3, 32, 32)),
@@ -186,7 +188,7 @@ def test_values_are_checked_by_their_owner() -> None:
 
 @pytest.fixture(scope="module")
 def run() -> RunConfig:
-    return paper("mnist", (1, 28, 28))
+    return preset("mnist", "paper", (1, 28, 28))
 
 
 def test_override_reaches_nested_keys(run: RunConfig) -> None:

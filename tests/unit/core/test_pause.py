@@ -12,7 +12,9 @@ from anytime import data
 from anytime.core import distributed
 from anytime.core.pause import NEVER, Pause, Paused
 from anytime.core.storage import read_tensors
-from anytime.recipes.presets import RunConfig, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
+from anytime.training.config import RunConfig
 from anytime.training.log import read
 from anytime.training.run import train
 
@@ -35,7 +37,7 @@ def dataset() -> data.Dataset:
 
 
 def config() -> RunConfig:
-    small = scaled(recipe("mnist", "paper", (1, 28, 28)), "smoke")
+    small = with_scale(preset("mnist", "paper", (1, 28, 28)), "smoke")
     # No checkpoint but the pause's own: what is resumed must come from it.
     return replace(small, examples=64, checkpoint_seconds=1e9)
 

@@ -17,7 +17,9 @@ from anytime.core.results import Row, Verdict
 from anytime.experiments import speed
 from anytime.experiments.cache import Measurement, MeasurementCache
 from anytime.experiments.runner import ExperimentContext, Runner
-from anytime.recipes.presets import RunConfig, paper, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
+from anytime.training.config import RunConfig
 from anytime.training.run_dir import config_identity, upgrade_config
 
 MEASUREMENT = Measurement({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
@@ -101,7 +103,7 @@ def test_synthetic_data_decides_nothing(tmp_path: Path) -> None:
 
 def test_measurements_survive_new_config_keys(tmp_path: Path) -> None:
     """A key that the config had not when a run was measured has its default; with another value it is another run."""
-    config = scaled(paper("digits", (1, 28, 28)), "smoke")
+    config = with_scale(preset("digits", "paper", (1, 28, 28)), "smoke")
     old = config_identity(config)
     del old["finetune"], old["pretrain"]["hflip"], old["model"]["autoencoder"]["network"]
     cache = MeasurementCache(tmp_path / "kept.json")
@@ -123,7 +125,7 @@ def test_measurements_survive_new_config_keys(tmp_path: Path) -> None:
 
 
 def test_timings_survive_new_config_keys() -> None:
-    configs = [scaled(recipe("mnist", which, (1, 28, 28)), "smoke") for which in ("paper", "original")]
+    configs = [with_scale(preset("mnist", which, (1, 28, 28)), "smoke") for which in ("paper", "original")]
     today = {"networks": [config_identity(config)["model"] for config in configs], "batch": 10}
     older = copy.deepcopy(today)
     del older["networks"][0]["autoencoder"]["network"], older["networks"][1]["autoencoder"]["quantizer"]["init"]

@@ -5,12 +5,12 @@ import torch
 
 from anytime.baselines import pca
 from anytime.baselines.vae import VAE
-from anytime.baselines.vae_training import vae
 from anytime.data.loader import to_float
 from anytime.metrics import reconstruction
 from anytime.metrics.code_stats import error_by_codes
 from anytime.metrics.reconstruction import error_by_row, pca_error_by_codes, vae_error_by_codes
 from anytime.model import AnytimeModel
+from anytime.recipes.baselines import vae
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from anytime.priors import parameter_count
 from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
-from anytime.recipes.modify import with_length, with_prior
-from anytime.recipes.presets import best_digits, original, paper, scaled, with_layout, with_truncation
-from anytime.training.stages import PIXELCNN
+from anytime.recipes.modify import with_layout, with_length, with_prior, with_scale, with_truncation
+from anytime.recipes.original import pixelcnn_stage
+from anytime.recipes.presets import preset
 
-CIFAR = paper("cifar10", (3, 32, 32))
+CIFAR = preset("cifar10", "paper", (3, 32, 32))
 
 
 def test_the_lstm_has_the_transformers_size_and_schedule() -> None:
@@ -29,24 +29,24 @@ def test_the_lstm_has_the_transformers_size_and_schedule() -> None:
 
 @pytest.mark.parametrize(("shape", "side"), [((1, 28, 28), 4), ((3, 32, 32), 9), ((3, 64, 64), 10)])
 def test_the_pixelcnn_has_the_smallest_square_that_holds_the_codes(shape: tuple[int, int, int], side: int) -> None:
-    config = paper("any", shape)
+    config = preset("any", "paper", shape)
     other = with_prior(config, "pixelcnn")
     length, codebook_size = config.model.autoencoder.length, config.model.autoencoder.quantizer.codebook_size
     assert other.model.prior == PixelCNNConfig(length=length, codebook_size=codebook_size, side=side)
-    assert other.prior == replace(PIXELCNN, epochs=config.prior.epochs)
+    assert other.prior == pixelcnn_stage(config.prior.epochs)
     assert replace(other, model=config.model, prior=config.prior) == config
 
 
 def test_a_recipes_own_prior_changes_nothing() -> None:
     assert with_prior(CIFAR, "transformer") == CIFAR
-    baseline = original("cifar10", (3, 32, 32))
+    baseline = preset("cifar10", "original", (3, 32, 32))
     assert with_prior(baseline, "pixelcnn") == baseline
     assert with_prior(baseline, "transformer").model.prior == TransformerConfig(length=64, codebook_size=512)
     assert with_prior(baseline, "transformer").prior == CIFAR.prior
 
 
 def test_the_lstm_of_a_small_recipe_is_small() -> None:
-    digits = best_digits("digits", (1, 28, 28))
+    digits = preset("digits", "best", (1, 28, 28))
     assert abs(parameter_count(with_prior(digits, "lstm").model.prior) / parameter_count(digits.model.prior) - 1) < 0.05
 
 
@@ -65,10 +65,10 @@ def test_the_square_follows_the_length() -> None:
 
 
 def test_a_length_that_cannot_be() -> None:
-    with pytest.raises(UserError, match="--length must be at least 1, not 0"):
+    with pytest.raises(UserError, match="`length` must be at least 1, not 0"):
         with_length(CIFAR, 0)
-    for config in (original("cifar10", (3, 32, 32)), with_layout(CIFAR, "spatial")):
-        with pytest.raises(UserError, match=r"--length 14 cannot be: .* channel-wise"):
+    for config in (preset("cifar10", "original", (3, 32, 32)), with_layout(CIFAR, "spatial")):
+        with pytest.raises(UserError, match=r"`length` cannot be 14: .* channel-wise"):
             with_length(config, 14)
 
 
@@ -79,6 +79,6 @@ def test_a_prior_of_another_length_is_refused() -> None:
 
 def test_smoke_shrinks_every_kind_of_prior() -> None:
     for prior_type in ("transformer", "lstm", "pixelcnn"):
-        prior = scaled(with_prior(CIFAR, prior_type), "smoke").model.prior
+        prior = with_scale(with_prior(CIFAR, prior_type), "smoke").model.prior
         assert parameter_count(prior) < 1e5
         assert prior.length == 70

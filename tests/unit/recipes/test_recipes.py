@@ -11,7 +11,9 @@ from anytime.autoencoders.truncation import Full, Geometric, Mixture, Uniform
 from anytime.core.errors import UserError
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
-from anytime.recipes.presets import RunConfig, original, paper, recipe, scaled, with_layout, with_truncation
+from anytime.recipes.modify import with_layout, with_scale, with_truncation
+from anytime.recipes.presets import preset
+from anytime.training.config import RunConfig
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
 
@@ -21,7 +23,7 @@ SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
     [("mnist", 16, 126, 49, 50), ("cifar10", 70, 1000, 16, 50), ("celeba", 100, 500, 64, 100)],
 )
 def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int, prior_epochs: int) -> None:
-    config = recipe(name, None, SHAPES[name])
+    config = preset(name, None, SHAPES[name])
     autoencoder, prior = config.model.autoencoder, config.model.prior
     assert (config.recipe, config.scale, config.precision, config.examples) == ("paper", "full", "float32", None)
     assert (autoencoder.shape, autoencoder.layout) == (SHAPES[name], "channel")
@@ -43,7 +45,7 @@ def test_the_papers_numbers(name: str, length: int, codebook_size: int, dim: int
 
 @pytest.mark.parametrize(("name", "side", "prior_epochs"), [("mnist", 7, 50), ("cifar10", 8, 50), ("celeba", 16, 100)])
 def test_the_original_vqvae(name: str, side: int, prior_epochs: int) -> None:
-    config = recipe(name, "original", SHAPES[name])
+    config = preset(name, "original", SHAPES[name])
     autoencoder = config.model.autoencoder
     assert (config.recipe, autoencoder.shape, autoencoder.layout) == ("original", SHAPES[name], "spatial")
     assert (autoencoder.length, autoencoder.dim, autoencoder.quantizer.codebook_size) == (side * side, 256, 512)
@@ -58,33 +60,33 @@ def test_the_original_vqvae(name: str, side: int, prior_epochs: int) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 30, 30), (3, 32, 64)])
 def test_image_shapes_that_the_original_refuses(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(UserError, match=r"--recipe original .* --size"):
-        original("folder", shape)
+    with pytest.raises(UserError, match=r"`recipe` original .* `size`"):
+        preset("folder", "original", shape)
 
 
 @pytest.mark.parametrize(("name", "length", "dim"), [("mnist", 49, 16), ("cifar10", 16, 70), ("celeba", 64, 100)])
 def test_the_other_layout_is_the_same_networks_read_along_the_other_axis(name: str, length: int, dim: int) -> None:
-    config = paper(name, SHAPES[name])
+    config = preset(name, "paper", SHAPES[name])
     spatial = with_layout(config, "spatial")
     assert with_layout(config, "channel") == config
     assert with_layout(spatial, "channel") == config
     old, new = config.model.autoencoder, spatial.model.autoencoder
     assert new == replace(old, layout="spatial", length=length, dim=dim)
-    assert (new.channels, new.places) == (old.channels, old.places)
+    assert (new.channels, new.spatial_shape) == (old.channels, old.spatial_shape)
     assert isinstance(config.model.prior, TransformerConfig)
     assert spatial.model.prior == replace(config.model.prior, length=length)
     assert replace(spatial, model=config.model) == config
 
 
 def test_the_original_has_one_layout() -> None:
-    config = original("cifar10", SHAPES["cifar10"])
+    config = preset("cifar10", "original", SHAPES["cifar10"])
     assert with_layout(config, "spatial") == config
-    with pytest.raises(UserError, match="--layout channel does not go with --recipe original"):
+    with pytest.raises(UserError, match="`layout` channel does not go with `recipe` original"):
         with_layout(config, "channel")
 
 
 def test_smoke_of_the_original_is_small_too() -> None:
-    smoke = scaled(original("cifar10", SHAPES["cifar10"]), "smoke")
+    smoke = with_scale(preset("cifar10", "original", SHAPES["cifar10"]), "smoke")
     assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim, smoke.model.autoencoder.blocks) == (64, 16, 2)
     assert isinstance(smoke.model.prior, PixelCNNConfig)
     assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 3
@@ -93,8 +95,8 @@ def test_smoke_of_the_original_is_small_too() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_short_is_a_stated_part_of_the_epochs_and_nothing_else(name: str) -> None:
-    full = recipe(name, "paper", SHAPES[name])
-    short = scaled(full, "short")
+    full = preset(name, "paper", SHAPES[name])
+    short = with_scale(full, "short")
     assert (short.pretrain.epochs, short.ordered.epochs, short.prior.epochs) == (40, 60, 20)
     expected = replace(
         full,
@@ -107,8 +109,8 @@ def test_short_is_a_stated_part_of_the_epochs_and_nothing_else(name: str) -> Non
 
 
 def test_short_never_lengthens() -> None:
-    full = recipe("digits", "best", (1, 28, 28))
-    short = scaled(full, "short")
+    full = preset("digits", "best", (1, 28, 28))
+    short = with_scale(full, "short")
     assert short.pretrain.epochs <= full.pretrain.epochs
     assert short.ordered.epochs <= full.ordered.epochs
     assert short.prior.epochs <= full.prior.epochs
@@ -116,8 +118,8 @@ def test_short_never_lengthens() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
-    full = recipe(name, "paper", SHAPES[name])
-    smoke = scaled(full, "smoke")
+    full = preset(name, "paper", SHAPES[name])
+    smoke = with_scale(full, "smoke")
     assert smoke.scale == "smoke"
     assert (smoke.model.autoencoder.length, smoke.model.autoencoder.dim) == (
         full.model.autoencoder.length,
@@ -132,23 +134,23 @@ def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
 
 
 def test_full_is_the_recipe_itself() -> None:
-    full = recipe("mnist", "paper", (1, 28, 28))
-    assert scaled(full, "full") == full
+    full = preset("mnist", "paper", (1, 28, 28))
+    assert with_scale(full, "full") == full
 
 
 def test_digits_have_their_own_recipe_and_the_papers() -> None:
-    best = recipe("digits", None, (1, 28, 28))
+    best = preset("digits", None, (1, 28, 28))
     assert (best.recipe, best.model.autoencoder.quantizer.codebook, best.ordered.truncation) == (
         "best",
         "ema",
         Mixture(full=0.25),
     )
-    assert recipe("digits", "paper", (1, 28, 28)) == paper("digits", (1, 28, 28))
+    assert preset("digits", "paper", (1, 28, 28)) == preset("digits", "paper", (1, 28, 28))
 
 
 @pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
 def test_best_is_within_the_papers_code_budget_and_finetunes_the_decoder(shape: tuple[int, int, int], length: int) -> None:
-    best, reference = recipe("pictures", "best", shape), paper("pictures", shape)
+    best, reference = preset("pictures", "best", shape), preset("pictures", "paper", shape)
     ours, theirs = best.model.autoencoder, reference.model.autoencoder
     assert ours.length == best.model.prior.length == length <= theirs.length
     assert ours.quantizer.codebook_size == theirs.quantizer.codebook_size
@@ -168,28 +170,28 @@ def test_best_is_within_the_papers_code_budget_and_finetunes_the_decoder(shape: 
 
 
 def test_image_augmentations_are_limited() -> None:
-    best = recipe("cifar10", "best", (3, 32, 32))
+    best = preset("cifar10", "best", (3, 32, 32))
     replace(best, prior=replace(best.prior, augmentations=18))
-    with pytest.raises(UserError, match="shown in 18 versions, not in 19"):
+    with pytest.raises(UserError, match=r"`prior\.augmentations` is at most 18 for images, not 19"):
         replace(best, prior=replace(best.prior, augmentations=19))
-    audio = recipe("audiomnist", "best", (1, 15_360))
+    audio = preset("audiomnist", "best", (1, 15_360))
     replace(audio, prior=replace(audio.prior, augmentations=19))  # recordings are played at ever other places
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
 def test_sizes_that_do_not_halve_are_refused(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(UserError, match="--size"):
-        paper("folder", shape)
+    with pytest.raises(UserError, match="`size`"):
+        preset("folder", "paper", shape)
 
 
 @pytest.mark.parametrize("distribution", [Full(), Geometric(p=0.03)])
 def test_another_truncation_changes_the_second_stage_only(distribution: Full | Geometric) -> None:
-    config = paper("mnist", (1, 28, 28))
+    config = preset("mnist", "paper", (1, 28, 28))
     assert with_truncation(config, distribution) == replace(config, ordered=replace(config.ordered, truncation=distribution))
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 63])
-def test_a_seed_outside_its_range_names_the_flag(seed: int) -> None:
-    config: RunConfig = paper("mnist", (1, 28, 28))
-    with pytest.raises(UserError, match="--seed"):
+def test_a_seed_outside_its_range_is_refused(seed: int) -> None:
+    config: RunConfig = preset("mnist", "paper", (1, 28, 28))
+    with pytest.raises(UserError, match="`seed`"):
         replace(config, seed=seed)

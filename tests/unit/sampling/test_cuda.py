@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from anytime.model import AnytimeModel, load
-from anytime.recipes.presets import Recipe, recipe
+from anytime.recipes.presets import preset
 from anytime.sampling.engines.cuda_decoder import CudaDecoder
 from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
+from anytime.training.config import Recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
@@ -30,7 +31,7 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
 def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
     """A recipe's CIFAR-10 shape with weights far from their start, eager and cuda."""
     torch.manual_seed(0)
-    eager, cuda = (AnytimeModel(recipe("cifar10", which, (3, 32, 32)).model).cuda().eval() for _ in range(2))
+    eager, cuda = (AnytimeModel(preset("cifar10", which, (3, 32, 32)).model).cuda().eval() for _ in range(2))
     with torch.no_grad():
         for parameter in eager.prior.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
@@ -116,7 +117,7 @@ def test_in_bf16_the_fused_decoder_is_as_near_as_the_librarys(name: str, models:
 
 @pytest.mark.parametrize("which", ["paper", "best"])
 def test_audio_is_decoded_as_the_eager_engine_does(which: str) -> None:
-    config = recipe("audiomnist", which, (1, 15_360)).model  # type: ignore[arg-type]
+    config = preset("audiomnist", which, (1, 15_360)).model  # type: ignore[arg-type]
     torch.manual_seed(0)
     eager, cuda = (AnytimeModel(config).cuda().eval() for _ in range(2))
     torch.nn.init.normal_(eager.autoencoder.quantizer.codebook, std=0.1)

@@ -10,7 +10,8 @@ from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.networks.residual_image import ImageResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.model import load
-from anytime.recipes.presets import recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 from anytime.sampling.engines.base import CPU_DECODE_BATCH
 from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder, fuse_batch_norm
 from anytime.sampling.kernels.fused_decoder import FusedConv, fuse_decoder, tile_shape
@@ -22,7 +23,7 @@ FUNCTIONS = {"relu": torch.relu, "silu": torch.nn.functional.silu, "sigmoid": to
 
 def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
     torch.manual_seed(0)
-    autoencoder = VQVAE(scaled(recipe(name, which, shape), "smoke").model.autoencoder).eval()  # type: ignore[arg-type]
+    autoencoder = VQVAE(with_scale(preset(name, which, shape), "smoke").model.autoencoder).eval()  # type: ignore[arg-type]
     for weights in autoencoder.decoder.parameters():
         weights.data.normal_(std=0.2)  # blocks begin as the identity, and biases as nothing
     for statistic in autoencoder.decoder.buffers():

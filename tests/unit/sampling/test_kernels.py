@@ -64,7 +64,7 @@ from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.sampling.kernels import fused_decoder
 from anytime.sampling.engines.fused_batch_norm import fuse_batch_norm
-from anytime.recipes.presets import recipe
+from anytime.recipes.presets import preset
 
 fused_decoder.PDL = False
 torch.manual_seed(0)
@@ -72,7 +72,7 @@ shapes = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 networks = ("cifar10", "best", (8, 24, 40)), ("mnist", "best", (24, 100)), ("cifar10", "paper", (8, 16, 32))
 with torch.no_grad():
     for name, which, widths in networks:
-        config = replace(recipe(name, which, shapes[name]).model.autoencoder, widths=widths)
+        config = replace(preset(name, which, shapes[name]).model.autoencoder, widths=widths)
         autoencoder = VQVAE(config).eval()
         for weights in autoencoder.decoder.parameters():
             weights.normal_(std=0.2)

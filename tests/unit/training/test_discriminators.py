@@ -56,8 +56,11 @@ def test_augmentation_is_deterministic_and_differentiable() -> None:
     assert torch.equal(augmented, augment_images(x, uniforms))
     assert not torch.equal(augmented, x)
     assert (augmented == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
-    lit = augment_images(x, uniforms, brightness=0.0, cutout=0.0)
-    assert not (lit[:, :, 8:24, 8:24] == 0).any(), "the middle is in every picture"
-    assert (augment_images(x, uniforms, brightness=0.1, cutout=0.0) - lit).abs().max().item() == pytest.approx(0.1, abs=0.01)
+    shifted, brighter = uniforms.clone(), uniforms.clone()
+    shifted[:, 3:5] = torch.tensor([0.5, 0.25])  # neither brighter nor cut
+    brighter[:, 3:5] = torch.tensor([0.6, 0.25])
+    moved = augment_images(x, shifted)
+    assert not (moved[:, :, 8:24, 8:24] == 0).any(), "the middle is in every image"
+    assert (augment_images(x, brighter) - moved).abs().max().item() == pytest.approx(0.1, abs=1e-6)
     augmented.sum().backward()
     assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5

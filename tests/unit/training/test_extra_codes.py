@@ -18,8 +18,9 @@ from anytime.core.progress import SilentReporter
 from anytime.core.storage import read_tensors
 from anytime.metrics.code_stats import error_by_codes, read_code_stats
 from anytime.model import AnytimeModel, load
-from anytime.recipes.modify import PriorType, with_length, with_prior
-from anytime.recipes.presets import Recipe, RunConfig, recipe, scaled, with_layout, with_truncation
+from anytime.recipes.modify import PriorType, with_layout, with_length, with_prior, with_scale, with_truncation
+from anytime.recipes.presets import preset
+from anytime.training.config import Recipe, RunConfig
 from anytime.training.log import read
 from anytime.training.run import train, training_subset
 from anytime.training.run_dir import RunPaths, reusable_stages
@@ -30,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 def config(codes: int = 12, extra_codes: int = 4) -> RunConfig:
-    small = scaled(recipe("mnist", "best", (1, 28, 28)), "smoke")
+    small = with_scale(preset("mnist", "best", (1, 28, 28)), "smoke")
     return replace(with_length(small, codes), extra_codes=extra_codes, examples=64, checkpoint_seconds=1e9)
 
 
@@ -76,7 +77,7 @@ def test_the_sample_pool_has_its_own_temperature(dataset: data.Dataset) -> None:
 def test_the_first_codes_of_a_model(name: str, which: Recipe, shape: tuple[int, ...], prior: PriorType) -> None:
     """The same latents, at every length the same data, and the same samples from the same seed."""
     torch.manual_seed(0)
-    plan = with_prior(scaled(recipe(name, which, shape), "smoke"), prior)
+    plan = with_prior(with_scale(preset(name, which, shape), "smoke"), prior)
     model = AnytimeModel(with_num_codes(plan.model, 9)).eval()
     with torch.no_grad():
         for key, tensor in model.state_dict().items():  # no weight stays at zero: whatever is mixed up shows
@@ -154,11 +155,11 @@ def test_reusable_stages(truncated: Path, dataset: data.Dataset, tmp_path: Path)
 
 
 def test_extra_codes_are_refused() -> None:
-    with pytest.raises(UserError, match="extra_codes must be at least 0, not -1"):
+    with pytest.raises(UserError, match="`extra_codes` must be at least 0, not -1"):
         config(extra_codes=-1)
     assert with_truncation(config(), Full()).extra_codes == 0, "without an order the last codes are no worse than the first"
     spatial, square = with_layout(config(16, 4), "spatial"), with_prior(config(), "pixelcnn")
     assert spatial.extra_codes == square.extra_codes == 0
-    for wrong in (spatial, square, recipe("cifar10", "original", (3, 32, 32))):
-        with pytest.raises(UserError, match="the last codes cannot be cut off where codes are places"):
+    for wrong in (spatial, square, preset("cifar10", "original", (3, 32, 32))):
+        with pytest.raises(UserError, match="the last codes cannot be dropped with spatial codes"):
             replace(wrong, extra_codes=4)

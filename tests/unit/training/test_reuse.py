@@ -9,7 +9,8 @@ import torch
 
 from anytime import data
 from anytime.core.progress import SilentReporter
-from anytime.recipes.presets import recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 from anytime.training.log import read
 from anytime.training.run import train
 from anytime.training.run_dir import RunPaths, reusable_stages
@@ -19,7 +20,7 @@ CPU = torch.device("cpu")
 
 def test_runs_with_another_finetune_stage_reuse_the_prior(tmp_path: Path) -> None:
     dataset = data.synthetic_images("mnist", (1, 28, 28), count=64)
-    config = replace(scaled(recipe("mnist", "best", (1, 28, 28)), "smoke"), examples=64)
+    config = replace(with_scale(preset("mnist", "best", (1, 28, 28)), "smoke"), examples=64)
     assert config.finetune is not None
     one, other = tmp_path / "one", tmp_path / "other"
     first = train(config, dataset, one, CPU, SilentReporter(), "")
@@ -35,7 +36,7 @@ def test_runs_with_another_finetune_stage_reuse_the_prior(tmp_path: Path) -> Non
 
 def test_another_prior_reuses_the_autoencoder(tmp_path: Path) -> None:
     dataset = data.synthetic_images("mnist", (1, 28, 28), count=64)
-    config = replace(scaled(recipe("mnist", "best", (1, 28, 28)), "smoke"), examples=64)
+    config = replace(with_scale(preset("mnist", "best", (1, 28, 28)), "smoke"), examples=64)
     train(config, dataset, tmp_path, CPU, SilentReporter(), "")
     longer = replace(config, prior=replace(config.prior, epochs=3))
     wider = replace(config, model=replace(config.model, prior=replace(config.model.prior, layers=1)))

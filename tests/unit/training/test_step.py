@@ -11,7 +11,8 @@ from anytime import data
 from anytime.data.recordings import Recordings
 from anytime.data.synthetic import synthetic_audio
 from anytime.model import AnytimeModel
-from anytime.recipes.presets import recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.discriminators import (
     CONDITION_CHANNELS,
@@ -22,13 +23,15 @@ from anytime.training.discriminators import (
 )
 from anytime.training.sample_grids import encode_dataset
 from anytime.training.step import Compute, EagerStep, set_lr
-from anytime.training.tasks.autoencoder import AutoencoderTask, PriorTask, Task
+from anytime.training.tasks.autoencoder import AutoencoderTask
 from anytime.training.tasks.finetune import EncodedExamples, FinetuneTask
+from anytime.training.tasks.prior import PriorTask
+from anytime.training.tasks.task import Task
 
 
 def tasks(device: torch.device) -> list[Task]:
     """An autoencoder's, a prior's, a sound's and tuning tasks, a judge of pictures told or not, on the same small data."""
-    config = scaled(recipe("digits", "paper", (1, 28, 28)), "smoke")
+    config = with_scale(preset("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
     x = data.synthetic_images("digits", (1, 28, 28)).train[:256].to(device)
@@ -44,7 +47,7 @@ def tasks(device: torch.device) -> list[Task]:
 def audio_tasks(device: torch.device) -> list[Task]:
     """With a spectral loss and a running-mean codebook; and a decoder against a judge."""
     dataset = synthetic_audio("tones", count=64)
-    config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
+    config = with_scale(preset("audiomnist", "best", dataset.shape), "smoke")
     assert isinstance(dataset.train, Recordings) and config.finetune is not None
     torch.manual_seed(0)
     first, second = (AnytimeModel(config.model).to(device).autoencoder for _ in range(2))
@@ -61,7 +64,7 @@ def audio_tasks(device: torch.device) -> list[Task]:
 def image_finetuning(device: torch.device, conditional_discriminator: bool) -> Task:
     """A decoder against a judge that learns faster, on true codes and on drawn ones, its running mean beside it."""
     dataset = data.synthetic_images("mnist", (1, 28, 28), count=128)
-    config = scaled(recipe("mnist", "best", dataset.shape), "smoke")
+    config = with_scale(preset("mnist", "best", dataset.shape), "smoke")
     assert config.finetune is not None
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device).autoencoder

@@ -14,16 +14,12 @@ from anytime.data.loader import to_float
 from anytime.data.recordings import PADDING
 from anytime.data.synthetic import synthetic_audio, synthetic_images
 from anytime.model import AnytimeModel, _tiny
-from anytime.recipes.presets import paper, recipe, scaled
+from anytime.recipes.modify import with_scale
+from anytime.recipes.presets import preset
 from anytime.training.stages import AutoencoderStage, PriorStage
-from anytime.training.tasks.autoencoder import (
-    AutoencoderObjective,
-    AutoencoderTask,
-    PriorObjective,
-    PriorTask,
-    validation_batches,
-    validation_keeps,
-)
+from anytime.training.tasks.autoencoder import AutoencoderObjective, AutoencoderTask
+from anytime.training.tasks.prior import PriorObjective, PriorTask
+from anytime.training.tasks.task import validation_batches, validation_keeps
 
 STAGE = AutoencoderStage(epochs=2, truncation=Uniform(), batch=16)
 
@@ -145,12 +141,12 @@ def test_the_priors_optimizer_and_lr(tiny: AnytimeModel) -> None:
 
 def test_audio_padding_is_masked_or_learned_as_silence() -> None:
     dataset = synthetic_audio("tones", count=64)
-    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    config = with_scale(preset("tones", "paper", dataset.shape), "smoke").model.autoencoder
     torch.manual_seed(0)
     model = VQVAE(config).eval()
     x, keep = dataset.validation, torch.full((len(dataset.validation),), config.length)
     loud = torch.where(x == PADDING, 20_000, x)
-    masked, silence = (AutoencoderObjective(model, "mean", padding) for padding in ("masked", "silence"))
+    masked, silence = (AutoencoderObjective(model, replace(STAGE, padding=padding)) for padding in ("masked", "silence"))
     with torch.no_grad():
         x_hat = model(to_float(x), keep).x
         reconstruction_weight = ((x_hat - to_float(x)).square() * (x != PADDING)).sum((1, 2)) / (x != PADDING).sum((1, 2))
@@ -161,7 +157,7 @@ def test_audio_padding_is_masked_or_learned_as_silence() -> None:
 
 def test_audio_is_cropped_differently_in_every_epoch() -> None:
     dataset = synthetic_audio("tones", count=8)
-    config = scaled(paper("tones", dataset.shape), "smoke").model.autoencoder
+    config = with_scale(preset("tones", "paper", dataset.shape), "smoke").model.autoencoder
     stage = replace(STAGE, batch=8)
     task = AutoencoderTask("ordered", stage, VQVAE(config), dataset.train, dataset.validation, seed=1)
     first, second = (task.inputs(step)[0] for step in (0, 1))
@@ -172,7 +168,7 @@ def test_audio_is_cropped_differently_in_every_epoch() -> None:
 
 def test_the_spectral_loss_is_added_and_logged() -> None:
     dataset = synthetic_audio("tones", count=64)
-    config = scaled(recipe("audiomnist", "best", dataset.shape), "smoke")
+    config = with_scale(preset("audiomnist", "best", dataset.shape), "smoke")
     torch.manual_seed(0)
     stage = replace(config.ordered, reconstruction_weight=100.0, spectral_weight=2.0, padding="masked")
     task = AutoencoderTask("ordered", stage, VQVAE(config.model.autoencoder), dataset.train, dataset.validation, seed=1)

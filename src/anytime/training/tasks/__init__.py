@@ -1,1 +1,1 @@
-"""What each training stage computes: its loss, its validation, its optimizer."""
+"""Tasks: what each stage optimises."""
