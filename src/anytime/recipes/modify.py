@@ -134,7 +134,7 @@ def with_length(config: RunConfig, length: int) -> RunConfig:
         raise UserError(f"`length` must be at least 1, not {length}")
     if model.autoencoder.layout != "channel":
         raise UserError(
-            f"`length` cannot be {length}: this model has one code for each of the {model.autoencoder.length} positions of "
+            f"`length` {length} cannot be: this model has one code for each of the {model.autoencoder.length} positions of "
             "its feature map; use channel-wise codes"
         )
     prior = replace(model.prior, length=length)

@@ -117,5 +117,5 @@ def test_a_known_gaussians_bits_are_met() -> None:
 
 @pytest.mark.parametrize("change", [{"mixtures": 0}, {"layers": 0}, {"heads": 3}, {"length": 0}])
 def test_shapes_that_cannot_be(change: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="prior: "):
+    with pytest.raises(UserError, match="prior"):
         ContinuousConfig(**{"length": 7, "width": 16, "heads": 2, **change})

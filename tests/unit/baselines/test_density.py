@@ -104,7 +104,7 @@ def test_saved_and_loaded_is_the_same(space: Space, images: Tensor, tmp_path: Pa
     assert torch.equal(again.sample(2, seed=3), model.sample(2, seed=3))
     files = [(again.save(tmp_path / "b") / "model.safetensors"), tmp_path / "a" / "model.safetensors"]
     assert files[0].read_bytes() == files[1].read_bytes()
-    with pytest.raises(UserError, match="density model, which has real numbers and no codes"):
+    with pytest.raises(UserError, match="is a density model and has no codes to sample"):
         load(tmp_path / "a")
 
 

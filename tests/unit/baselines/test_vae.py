@@ -98,7 +98,7 @@ def test_saved_and_loaded_is_the_same(vae: VAE, tmp_path: Path) -> None:
 
 
 def test_it_has_no_codes_to_sample(vae: VAE, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is a VAE, which has latents and no codes"):
+    with pytest.raises(UserError, match=r"is a VAE and has no codes to sample"):
         load(vae.save(tmp_path))
 
 

@@ -226,7 +226,7 @@ def test_the_last_assignment_wins(run: RunConfig) -> None:
             "`overrides` model.autoencoder.widths must be whole numbers in brackets, such as [32,64], not '32,64'",
         ),
         ("precision=float64", "`overrides` precision must be 'float32' or 'bfloat16', not 'float64'"),
-        ("seed=-1", "--seed must be between 0 and 2^63 - 1, not -1"),
+        ("seed=-1", "`seed` must be between 0 and 2^63 - 1, not -1"),
         ("model.prior.length=5", "the prior models 5 codes of 126, the autoencoder makes 16 of 126"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_length_that_cannot_be() -> None:
     with pytest.raises(UserError, match="`length` must be at least 1, not 0"):
         with_length(CIFAR, 0)
     for config in (preset("cifar10", "original", (3, 32, 32)), with_layout(CIFAR, "spatial")):
-        with pytest.raises(UserError, match=r"`length` cannot be 14: .* channel-wise"):
+        with pytest.raises(UserError, match=r"`length` 14 cannot be: .* channel-wise"):
             with_length(config, 14)
 
 
