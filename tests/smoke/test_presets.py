@@ -31,7 +31,7 @@ def test_without_the_data_synthetic_examples_stand_in(name: str, run_cli: RunCLI
     done = run_cli("train", name, "--scale", "smoke", "--out", tmp_path / "run")
     assert time.monotonic() - started < MINUTE
     assert done.status == 0
-    assert f"{name} is not here: training on synthetic strokes of {name}'s shape from seed 0, not real data" in done.err
+    assert f"{name} is not available: training on synthetic strokes of {name}'s shape from seed 0, not real data" in done.err
     check_run(tmp_path / "run", name)
     assert "synthetic" in json.loads((tmp_path / "run" / "errors.json").read_text())["data"]
     assert (tmp_path / "run" / "report.html").stat().st_size < 30e6

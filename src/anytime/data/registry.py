@@ -32,7 +32,7 @@ class DatasetInfo:
     description: str
     shape: tuple[int, ...] | None  # None: decided by `size` and the files
     licence: str
-    homepage: str
+    homepage: str = ""
     reader: Callable[[ReadOptions], Dataset]
     label_reader: LabelReader | None = None
     files: tuple[RemoteFile, ...] = ()
@@ -143,7 +143,6 @@ _ENTRIES = (
         description="your own images at any size, or your own audio",
         shape=None,
         licence="yours",
-        homepage="",
         reader=read_folder,
     ),
 )
@@ -173,7 +172,7 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
     if info.embedded:
         return digits.FOLDER
     if not info.files:
-        raise UserError(f"{name} {_source(info)}: pass the folder with `anytime train {name} --data DIR`")
+        raise UserError(f"{name} {_no_download(info)}: pass the folder with `anytime train {name} --data DIR`")
     folder = (cache or cache_dir()) / name
     for file in info.files:
         if (folder / file.name).is_file():
@@ -215,12 +214,17 @@ def _format_shape(shape: tuple[int, ...]) -> str:
 
 def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     """Return the folder or file that holds the dataset; cached files are verified."""
-    if data is not None:
-        return _check_data_path(info, data)
-    if info.embedded:
+    if info.embedded and data is None:
         return digits.FOLDER
+    if info.embedded:
+        raise UserError(f"{info.name} is included in the package: leave `data` out")
+    if data is not None:
+        data = Path(data).expanduser()
+        if not data.exists():
+            raise UserError(f"`data` {data} does not exist: give the folder that holds {info.name}")
+        return data
     if not info.files:
-        raise UserError(f"{info.name} {_source(info)}: pass the folder with `data`")
+        raise UserError(f"{info.name} {_no_download(info)}: pass the folder with `data`")
     if state(info, cache) == "not downloaded":
         raise UserError(f"{info.name} is not downloaded: run `anytime data get {info.name}` or pass a copy with `data`")
     for file in info.files:
@@ -228,15 +232,6 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     return cache / info.name
 
 
-def _source(info: DatasetInfo) -> str:
+def _no_download(info: DatasetInfo) -> str:
     """Say why a dataset has nothing to download."""
     return "reads your own files" if info.shape is None else f"is not downloaded by this program ({info.homepage})"
-
-
-def _check_data_path(info: DatasetInfo, data: Path) -> Path:
-    if info.embedded:
-        raise UserError(f"{info.name} is included in the package: leave `data` out")
-    data = Path(data).expanduser()
-    if not data.exists():
-        raise UserError(f"`data` {data} does not exist: give the folder that holds {info.name}")
-    return data
