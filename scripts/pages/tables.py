@@ -52,13 +52,18 @@ def unmarked_figures(text: str) -> list[str]:
 
 def bundled(root: Path) -> str:
     """FID of the bundled models and of the paper's recipe."""
-    paper = curve(_rows(root / "results/fid/cifar10.json"), "ordered", "fraction", "fid")
-    lines = [["CIFAR-10", "`paper`", "70", "1", *(f"{paper[f]:.1f}" for f in FRACTIONS)]]
-    for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST")):
-        rows = [row for row in _rows(root / f"src/anytime/models/{name}/evaluation.json") if row["series"] == "samples"]
-        fid = {row["fraction"]: row["fid"] for row in rows}
-        codes, temperature = max(row["codes"] for row in rows), rows[0]["temperature"]
-        lines.append([title, "`best`", str(codes), f"{temperature:g}", *(f"{fid[f]:.1f}" for f in FRACTIONS)])
+    evaluations = {name: root / f"src/anytime/models/{name}/evaluation.json" for name in ("cifar10", "mnist")}
+    measured = [
+        ("CIFAR-10", "paper", "ordered", root / "results/fid/cifar10.json"),
+        ("CIFAR-10", "best", "samples", evaluations["cifar10"]),
+        ("MNIST", "best", "samples", evaluations["mnist"]),
+    ]
+    lines = []
+    for dataset, recipe, series, path in measured:
+        rows = [row for row in _rows(path) if row["series"] == series and "fid" in row]
+        codes, temperature = max(row["codes"] for row in rows), rows[0].get("temperature", 1.0)
+        fid = curve(rows, series, "fraction", "fid")
+        lines.append([dataset, f"`{recipe}`", str(codes), f"{temperature:g}", *(f"{fid[f]:.1f}" for f in FRACTIONS)])
     return table(["dataset", "recipe", "codes", "temperature", *map(_fraction, FRACTIONS)], lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,10 @@ def test_results_without_a_figure_are_found(tmp_path: Path) -> None:
     assert build_docs.missing_figures(tmp_path) == [tmp_path / "fid" / "cifar10.json"]
     (tmp_path / "fid" / "cifar10.png").write_bytes(b"")
     assert build_docs.missing_figures(tmp_path) == []
+
+
+def test_the_figures_in_the_readme_s_text_are_those_of_its_table() -> None:
+    text = tables.MARKED.sub("", (ROOT / "README.md").read_text(encoding="utf-8"))
+    (sentence,) = re.findall(r"has FID ([\d.]+) by the paper's recipe and ([\d.]+) by ours", text)
+    rows = tables.build("bundled", ROOT).splitlines()
+    assert [row.split(" | ")[-1].rstrip(" |") for row in rows if "CIFAR-10" in row] == list(sentence)
