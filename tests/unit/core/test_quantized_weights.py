@@ -57,5 +57,5 @@ def test_expanding_twice_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("scale", [None, torch.ones(2), torch.ones(3, 1)])
 def test_a_scale_that_is_missing_or_does_not_fit(scale: torch.Tensor | None) -> None:
     tensors = {"w": torch.ones(3, 4, dtype=torch.int8)} | ({} if scale is None else {"scale/w": scale})
-    with pytest.raises(UserError, match="the packed tensor w has no scale for each of its rows"):
+    with pytest.raises(UserError, match="the quantised tensor w needs a scale for each of its rows"):
         dequantize_weights(tensors)

@@ -39,7 +39,7 @@ with torch.no_grad():
             rows, settings = torch.arange(batch) + 7, SamplingSettings(temperature=0.7, top_k=top_k)
             logits_filter = None if top_k is None else (lambda logits: filter_logits(logits, SamplingSettings(top_k=top_k)))
             buffers = cuda_step.StepBuffers.empty(weights, batch, torch.device("cpu"))
-            buffers.request_buffer.copy_(torch.tensor([*random.key(5), given, *rows]))
+            buffers.request.copy_(torch.tensor([*random.key(5), given, *rows]))
             buffers.temperature.fill_(settings.temperature)
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []

@@ -1,8 +1,8 @@
-"""The compiled engine, for CPUs: weights packed for the processor, bf16 where it has it, threads chosen by batch size.
+"""The compiled engine, for CPUs: weights packed for the processor, bf16 if it has it, threads chosen by batch size.
 
-The Transformer's step is compiled between two attentions: the rest of one block and the start of the next are one piece with
-constant weights, attention reads the filled part of the cache in one pass. What is drawn from the logits stays as it is:
-compiled code has been seen to round the noise differently. The decoder has its batch norms folded and is not compiled.
+The Transformer's step is compiled in pieces with constant weights: from one attention to the next, and attention itself.
+Sampling from the logits is not compiled, as compiled code may round the noise differently. Neither is the decoder, whose
+batch norms are fused.
 """
 
 from __future__ import annotations
@@ -25,30 +25,36 @@ from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
 
 SINGLE_THREAD_ROWS = 8
-"""Rows up to which one thread is faster than several: a step is many small products, and waking threads takes longer."""
+"""Rows up to which one thread is faster than several: a step is many small products."""
 
 
 def has_bf16() -> bool:
-    """Whether this processor multiplies bf16 in hardware."""
+    """Return whether this processor multiplies bf16 in hardware."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class CompiledEngine(EagerEngine):
+    """The eager engine with a compiled step."""
+
     name = "compiled"
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, precision: str) -> None:
         decoder = FusedBatchNormDecoder(autoencoder, DTYPES[precision])
-        super().__init__(
-            prior, lambda codes: torch.cat([decoder(part) for part in codes.split(CPU_DECODE_BATCH)]), torch.device("cpu")
-        )
+
+        def decode(codes: Tensor) -> Tensor:
+            return torch.cat([decoder(part) for part in codes.split(CPU_DECODE_BATCH)])
+
+        super().__init__(prior, decode, torch.device("cpu"))
         self.precision = precision
         self.cast_prior = copy.deepcopy(prior).to(DTYPES[precision]).eval()
         self._steps: dict[int, _CompiledStep] = {}
 
     def is_warm(self, request: Request) -> bool:
+        """Return whether the step is compiled for this batch size."""
         return len(request.rows) in self._steps and super().is_warm(request)
 
     def release(self) -> None:
+        """Free all compiled steps."""
         self._steps.clear()
 
     def _initial_state(self, batch: int) -> KVCache:
@@ -69,7 +75,7 @@ class CompiledEngine(EagerEngine):
 
 
 class _CompiledStep:
-    """One step for a fixed batch; all rows stand at the same position."""
+    """A compiled step for one batch size; all rows are at the same position."""
 
     def __init__(self, prior: Transformer, batch: int) -> None:
         self.config, self.is_small = prior.config, batch <= SINGLE_THREAD_ROWS
@@ -108,7 +114,7 @@ class _Embedding(nn.Module):
 
 
 class _BlockTail(nn.Module):
-    """A block after its attention, and what comes behind it."""
+    """A block after its attention, and the layer after it."""
 
     def __init__(self, block: TransformerBlock, next_stage: nn.Module) -> None:
         super().__init__()
@@ -141,7 +147,7 @@ class _Head(nn.Module):
 
 
 def _attend(qkv: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """[batch, 3 · width] against [batch, heads, places, dim], the last place of which it fills; summed in float32."""
+    """Attend from [batch, 3 · width] to [batch, heads, positions, dim], writing the last position; summed in float32."""
     query, key, value = qkv.unflatten(1, (3, keys.shape[1], -1)).unbind(1)
     keys[:, :, -1], values[:, :, -1] = key, value
     scores = (query[:, :, None].float() * keys.float()).sum(-1) * query.shape[-1] ** -0.5
@@ -164,15 +170,15 @@ def _threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def _compiling(is_small: bool) -> Iterator[None]:
-    """Constant weights, packed at compile time; for few rows the compiler's own products, which beat the library's there."""
+    """Compile with constant, packed weights; for few rows with the compiler's own products, which are faster there."""
     import torch._dynamo.config
     import torch._inductor.config
 
     options: dict[str, Any] = {"freezing": True}
     if is_small:
         options |= {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}
-    # One piece of code serves all blocks and batches: without a higher limit the compiler gives up on the ninth.
+    # The same code is compiled for every block and batch size: with the default limit the compiler stops at the ninth.
     limits = {"recompile_limit": 4096, "accumulated_recompile_limit": 4096}
     with torch._inductor.config.patch(options), torch._dynamo.config.patch(limits), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own affairs
+        warnings.simplefilter("ignore")  # of the compiler itself
         yield

@@ -1,4 +1,4 @@
-"""The cuda engine: a whole step as one CUDA graph for each batch bucket, on copies of the weights."""
+"""The cuda engine: a whole step as one CUDA graph per batch bucket, on copies of the weights."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from anytime.sampling.engines.cuda_step import SMALL_BATCH, CudaStep, PriorWeigh
 from anytime.sampling.gumbel import SamplingSettings, filter_logits
 
 MAX_BUCKET = 32768
-"""Rows of the largest bucket; past it nothing is gained."""
-CACHE_MEMORY_FRACTION = 0.5  # of the device's, that the largest bucket's cache may take
+"""Rows of the largest bucket; larger ones are not faster."""
+CACHE_MEMORY_FRACTION = 0.5
+"""Fraction of the device's memory that the KV cache of the largest bucket may take."""
 DECODE_BATCH = 4096
-"""Rows decoded at a time."""
+"""Rows decoded at once."""
 GRAPH_STEPS = (16, 8, 4, 2, 1)
-"""Steps in one graph where nobody watches: between two graphs a card pauses, which few rows feel."""
+"""Steps per graph if nobody waits for single steps: with few rows, the pause between two graphs matters."""
 
 
 def steps_per_graph(queued: int, left: int) -> int:
-    """Steps in the next graph when so many have been asked for and so many are left.
+    """Return the number of steps in the next graph, after `queued` steps and with `left` still to run.
 
-    Asking for a graph takes almost as long as running it, and it runs when all of it has been asked for. So the first ones are
-    short, and none is longer than half of what the card has had to do before it.
+    Launching a graph takes almost as long as running it, and it starts only when launched completely. So the first graphs are
+    short, and none is longer than half of the work queued before it.
 
     >>> done, strides = 0, []
     >>> while done < 32:
@@ -45,16 +46,16 @@ def steps_per_graph(queued: int, left: int) -> int:
 
 @dataclass
 class Arena:
-    """The buffers of one bucket, the graphs captured on them, and whose rows are in them now."""
+    """The buffers of one bucket, the graphs captured on them, and the batch that uses them now."""
 
     buffers: StepBuffers
-    graphs: dict[tuple[SamplingSettings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by cuts and steps
+    graphs: dict[tuple[SamplingSettings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by filter and steps
     owner: weakref.ref[ActiveBatch] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SwappedState:
-    """Rows that had to leave their arena to others."""
+    """Codes and KV cache of a batch while another one uses its arena."""
 
     codes: Tensor
     keys: Tensor
@@ -62,6 +63,8 @@ class SwappedState:
 
 
 class CudaEngine:
+    """Steps and decodes by replaying CUDA graphs."""
+
     name = "cuda"
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, device: torch.device, precision: str) -> None:
@@ -71,11 +74,12 @@ class CudaEngine:
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.RLock()
         row_bytes = 2 * prior.config.layers * prior.length * prior.config.width * DTYPES[precision].itemsize
-        room = int(CACHE_MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory) // row_bytes
-        self.block = min(MAX_BUCKET, 1 << max(0, room.bit_length() - 1))
+        rows = int(CACHE_MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory) // row_bytes
+        self.block = min(MAX_BUCKET, 1 << max(0, rows.bit_length() - 1))
         self.microbatch = self.block
 
     def is_warm(self, request: Request) -> bool:
+        """Return whether the graphs of this bucket are captured."""
         size = bucket(len(request.rows))
         return (
             size in self._arenas
@@ -85,51 +89,54 @@ class CudaEngine:
 
     @torch.no_grad()
     def warm_up(self, request: Request) -> None:
+        """Capture the graphs of a step and a decode."""
         with self._lock:
             self._graph(self._arena(len(request.rows)), request.settings, 1)
             self.decode(torch.zeros(len(request.rows), 1, dtype=torch.long, device=self.device))
             self.wait()
 
     def start(self, request: Request) -> ActiveBatch:
+        """Return the batch; it gets an arena with its first step."""
         return ActiveBatch(request)
 
     @torch.no_grad()
-    def step(self, rows: ActiveBatch, times: int = 1) -> None:
+    def step(self, batch: ActiveBatch, times: int = 1) -> None:
+        """Queue steps, with few rows several per graph."""
         with self._lock:
-            arena, queued = self._arena(len(rows.request.rows)), 0
+            arena, queued = self._arena(len(batch.request.rows)), 0
             is_small = len(arena.buffers.position) <= SMALL_BATCH
             while queued < times:
                 stride = steps_per_graph(queued, times - queued) if is_small else 1
-                graph = self._graph(arena, rows.request.settings, stride)
-                self._swap_in(arena, rows)
+                graph = self._graph(arena, batch.request.settings, stride)
+                self._swap_in(arena, batch)
                 graph.replay()
-                rows.steps_done += stride
+                batch.steps_done += stride
                 queued += stride
 
     @torch.no_grad()
-    def codes(self, rows: ActiveBatch) -> Int[Tensor, "n count"]:
+    def codes(self, batch: ActiveBatch) -> Int[Tensor, "n count"]:
+        """Return a copy of all codes available."""
         with self._lock:
-            arena = self._arenas.get(bucket(len(rows.request.rows)))
-            if arena is not None and arena.owner is not None and arena.owner() is rows:
-                return arena.buffers.codes[: len(rows.request.rows), : rows.count].long()
-            if isinstance(rows.state, SwappedState):
-                return rows.state.codes[:, : rows.count].long()
-            return rows.request.codes.to(self.device)
+            arena = self._arenas.get(bucket(len(batch.request.rows)))
+            if arena is not None and arena.owner is not None and arena.owner() is batch:
+                return arena.buffers.codes[: len(batch.request.rows), : batch.count].long()
+            if isinstance(batch.state, SwappedState):
+                return batch.state.codes[:, : batch.count].long()
+            return batch.request.codes.to(self.device)
 
     @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
+        """Decode `DECODE_BATCH` rows at a time."""
         with self._lock:
-            codes = codes.to(self.device)
-            return (
-                self._decoder(codes)
-                if len(codes) <= DECODE_BATCH
-                else torch.cat([self._decoder(c) for c in codes.split(DECODE_BATCH)])
-            )
+            parts = [self._decoder(part) for part in codes.to(self.device).split(DECODE_BATCH)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def wait(self) -> None:
+        """Synchronise the stream."""
         torch.cuda.current_stream(self.device).synchronize()
 
     def release(self) -> None:
+        """Free all arenas and graphs."""
         with self._lock:
             for arena in self._arenas.values():
                 self._evict(arena)
@@ -142,14 +149,14 @@ class CudaEngine:
         if size not in self._arenas:
             try:
                 buffers = StepBuffers.empty(self._step.weights, size, self.device)
-            except torch.OutOfMemoryError:  # other buckets may hold what is missing
+            except torch.OutOfMemoryError:  # free the other buckets
                 self.release()
                 buffers = StepBuffers.empty(self._step.weights, size, self.device)
             self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 
     def _graph(self, arena: Arena, settings: SamplingSettings, steps: int) -> torch.cuda.CUDAGraph:
-        """The graph of so many steps on these buffers. Whoever is in the arena is put out first: capturing runs some steps."""
+        """Return the graph of `steps` steps. Capturing runs steps on the buffers, so their owner is swapped out first."""
         filtering = _filter_settings(settings)
         if (filtering, steps) not in arena.graphs:
             self._swap_out(arena)
@@ -162,48 +169,46 @@ class CudaEngine:
             arena.graphs[filtering, steps] = capture(work, lambda: arena.buffers.position.zero_())
         return arena.graphs[filtering, steps]
 
-    def _swap_in(self, arena: Arena, rows: ActiveBatch) -> None:
-        """Make the arena this work's, bringing back what it had when it left."""
-        if arena.owner is not None and arena.owner() is rows:
+    def _swap_in(self, arena: Arena, batch: ActiveBatch) -> None:
+        """Make the batch the arena's owner and restore its state."""
+        if arena.owner is not None and arena.owner() is batch:
             return
         self._swap_out(arena)
-        n, request, buffers = len(rows.request.rows), rows.request, arena.buffers
-        buffers.position.fill_(rows.steps_done)
+        n, request, buffers = len(batch.request.rows), batch.request, arena.buffers
+        buffers.position.fill_(batch.steps_done)
         buffers.temperature.fill_(request.settings.temperature)
-        request_buffer = torch.tensor([*random.key(request.seed), rows.prefix_length], dtype=torch.int32)
-        buffers.request_buffer[: 3 + n] = torch.cat([request_buffer, request.rows.to("cpu", torch.int32)])
-        if rows.prefix_length:
-            buffers.codes[:n, : rows.prefix_length] = request.codes.to(torch.int32)
-        if rows.state is not None:
-            buffers.codes[:n] = rows.state.codes
-            buffers.keys[:, :n, :, : rows.steps_done] = rows.state.keys
-            buffers.values[:, :n, :, : rows.steps_done] = rows.state.values
-            rows.state = None
-        arena.owner = weakref.ref(rows)
+        header = torch.tensor([*random.key(request.seed), batch.prefix_length], dtype=torch.int32)
+        buffers.request[: 3 + n] = torch.cat([header, request.rows.to("cpu", torch.int32)])
+        if batch.prefix_length:
+            buffers.codes[:n, : batch.prefix_length] = request.codes.to(torch.int32)
+        if batch.state is not None:
+            buffers.codes[:n] = batch.state.codes
+            buffers.keys[:, :n, :, : batch.steps_done] = batch.state.keys
+            buffers.values[:, :n, :, : batch.steps_done] = batch.state.values
+            batch.state = None
+        arena.owner = weakref.ref(batch)
 
     def _evict(self, arena: Arena) -> None:
-        """Take the arena from its rows, keeping their codes only, as if given; the cache is then built from them anew."""
-        rows = arena.owner() if arena.owner is not None else None
+        """Take the arena from its owner, keeping only the codes; the KV cache is recomputed from them."""
+        batch = arena.owner() if arena.owner is not None else None
         arena.owner = None
-        if rows is not None:
-            codes = arena.buffers.codes[: len(rows.request.rows), : rows.count].long().cpu()
-            rows.request, rows.steps_done, rows.state = replace(rows.request, codes=codes), 0, None
+        if batch is not None:
+            codes = arena.buffers.codes[: len(batch.request.rows), : batch.count].long().cpu()
+            batch.request, batch.steps_done, batch.state = replace(batch.request, codes=codes), 0, None
 
     def _swap_out(self, arena: Arena) -> None:
-        """Put the arena's rows aside, if anybody still holds them."""
-        rows = arena.owner() if arena.owner is not None else None
+        """Copy the owner's state out of the arena, if the owner still exists."""
+        batch = arena.owner() if arena.owner is not None else None
         arena.owner = None
-        if rows is None:
+        if batch is None:
             return
-        n, buffers = len(rows.request.rows), arena.buffers
-        steps_done = (
-            rows.steps_done if rows.steps_done < self.prior.length else 0
-        )  # all codes are drawn: nobody will ask for the cache
+        n, buffers = len(batch.request.rows), arena.buffers
+        steps_done = batch.steps_done if batch.steps_done < self.prior.length else 0  # a finished batch needs no KV cache
         keys, values = (cache[:, :n, :, :steps_done].clone() for cache in (buffers.keys, buffers.values))
-        rows.state = SwappedState(buffers.codes[:n].clone(), keys, values)
+        batch.state = SwappedState(buffers.codes[:n].clone(), keys, values)
 
 
 def _filter_settings(settings: SamplingSettings) -> SamplingSettings | None:
-    """Settings that are part of a graph: cuts are, the temperature is read from a buffer."""
+    """Return the settings captured in a graph: top-k and top-p. The temperature is read from a buffer."""
     filtering = settings.top_k is not None or settings.top_p is not None
     return replace(settings, temperature=1.0) if filtering else None

@@ -1,4 +1,4 @@
-"""The decoder of the cuda engine: captured as a graph by bucket, in bf16 a chain of our own kernels where there is one."""
+"""The decoder of the cuda engine: a CUDA graph per bucket, of fused convolutions in bf16 where possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
 from anytime.sampling.kernels import fused_decoder
 
 MAX_GRAPH_ROWS = 512
-"""Rows up to which launching the kernels one by one would take longer than running them."""
+"""Rows up to which launching kernels one by one takes longer than running them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class _DecodeGraph:
 
 
 class CudaDecoder(FusedBatchNormDecoder):
+    """Decodes by replaying CUDA graphs."""
+
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         super().__init__(autoencoder, dtype)
         is_fusable = self.codebook.is_cuda and dtype is torch.bfloat16 and not self.config.is_audio
@@ -32,13 +34,15 @@ class CudaDecoder(FusedBatchNormDecoder):
         self._graphs: dict[int, _DecodeGraph] = {}
 
     def is_warm(self, rows: int) -> bool:
+        """Return whether the graph of this bucket is captured or not needed."""
         return rows > MAX_GRAPH_ROWS or rows in self._graphs
 
     def release(self) -> None:
+        """Free all graphs."""
         self._graphs.clear()
 
     @torch.no_grad()
-    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
+    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
         rows, prefix_length = codes.shape
         size = bucket(rows)
         if size > MAX_GRAPH_ROWS:
@@ -57,7 +61,7 @@ class CudaDecoder(FusedBatchNormDecoder):
         out = self._empty_output(size)
         return _DecodeGraph(capture(lambda: self._decode_into(codes, out), lambda: None), codes, out)
 
-    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
+    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *spatial"]) -> Tensor:
         if self.fused_convs is None:
             return super()._decode_into(codes, out)
         if self.config.layout == "channel":

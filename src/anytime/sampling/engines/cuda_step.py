@@ -1,6 +1,6 @@
 """One step of the Transformer prior on static buffers, to be captured as a CUDA graph.
 
-Up to `FEW` rows it is a chain of small fused kernels, above it the library's matrix products with fused kernels between them.
+Up to `SMALL_BATCH` rows it runs small fused kernels, above that cuBLAS products with fused kernels between them.
 """
 
 from __future__ import annotations
@@ -16,38 +16,44 @@ from torch import Tensor, nn
 from anytime.priors.transformer import Transformer, TransformerBlock, TransformerConfig
 
 SMALL_BATCH = 256
-"""Rows up to which the chain of small kernels is faster than the library's products."""
-
-
+"""Rows up to which the small fused kernels are faster than cuBLAS."""
 PDL = True
-"""Programmatic dependent launch; the interpreter that tests run on has none."""
+"""Programmatic dependent launch; Triton's interpreter, used in tests, does not support it."""
 
 LogitsFilter = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
+    """Weights of a linear layer."""
+
     weight: Tensor  # [out, in]
     bias: Tensor
 
     @staticmethod
     def of(layer: nn.Linear, dtype: torch.dtype) -> Linear:
+        """Copy a layer's weights."""
         return Linear(layer.weight.detach().to(dtype).contiguous(), layer.bias.detach().to(dtype).contiguous())
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
+    """Weights of a layer norm, in float32."""
+
     weight: Tensor
     bias: Tensor
     eps: float
 
     @staticmethod
     def of(layer: nn.LayerNorm) -> Norm:
+        """Copy a layer's weights."""
         return Norm(layer.weight.detach().float().contiguous(), layer.bias.detach().float().contiguous(), layer.eps)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
+    """Weights of one Transformer block."""
+
     qkv: Linear
     out: Linear
     attention_norm: Norm
@@ -68,6 +74,8 @@ class PriorWeights:
 
     @staticmethod
     def of(prior: Transformer, dtype: torch.dtype) -> PriorWeights:
+        """Copy a prior's weights."""
+
         def layer(block: nn.Module) -> LayerWeights:
             assert isinstance(block, TransformerBlock)
             products = [Linear.of(linear, dtype) for linear in (block.qkv, block.out, block.up, block.down)]
@@ -80,19 +88,18 @@ class PriorWeights:
 
 @dataclass(frozen=True, slots=True)
 class StepBuffers:
-    """All that a step reads and writes, for one batch."""
+    """Everything a step reads and writes, for one batch size."""
 
     keys: Tensor  # [layers, batch, heads, length, head_dim]
     values: Tensor
     codes: Tensor  # [batch, length], int32
-    position: Tensor  # [batch], int32: codes that each row has taken in
-    request_buffer: (
-        Tensor  # [3 + batch], int32: two words of noise that know the seed; codes given, thus not drawn; row numbers
-    )
+    position: Tensor  # [batch], int32: steps of each row
+    request: Tensor  # [3 + batch], int32: the two key words of the seed, the length of the prefix, the row numbers
     temperature: Tensor  # [1], float32
 
     @staticmethod
     def empty(weights: PriorWeights, batch: int, device: torch.device) -> StepBuffers:
+        """Allocate the buffers."""
         c = weights.config
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         keys, values = (torch.empty(shape, dtype=weights.tokens.dtype, device=device) for _ in range(2))
@@ -105,10 +112,10 @@ class StepBuffers:
 
 
 class CudaStep:
-    """Reads the codes before, writes the next ones, advances every row's position by one."""
+    """One step: reads the previous codes, writes the next ones and advances every row's position by one."""
 
     def __init__(self, weights: PriorWeights) -> None:
-        from anytime.sampling.kernels import triton_kernels  # needs triton, which only machines with a GPU have
+        from anytime.sampling.kernels import triton_kernels  # needs triton
 
         self.weights, self.kernels = weights, triton_kernels
         c = weights.config
@@ -121,11 +128,11 @@ class CudaStep:
         h = self._embed(buffers)
         logits = self._forward_small(h, buffers) if batch <= SMALL_BATCH else self._forward_large(h, buffers)
         temperature = buffers.temperature
-        if logits_filter is not None:  # it looks at tempered logits
+        if logits_filter is not None:  # which takes logits divided by the temperature
             logits = logits_filter(logits.float() / temperature)
             temperature = self.unit_temperature
         self.kernels.sample_codes[batch,](
-            logits, buffers.request_buffer, temperature, buffers.position, buffers.codes, c.length,
+            logits, buffers.request, temperature, buffers.position, buffers.codes, c.length,
             c.codebook_size, BLOCK=power_of_two(c.codebook_size), **_launch(batch),
         )  # fmt: skip
 
@@ -144,11 +151,11 @@ class CudaStep:
         c, batch = self.weights.config, len(qkv)
         dim = c.width // c.heads
         attended = qkv.new_empty(batch, c.width)
-        group, block, warps, stages = _attention(batch, c.heads)
-        self.kernels.attend[batch, ceil_div(c.heads, group)](
+        tile = _attention_tile(batch, c.heads)
+        self.kernels.attend[batch, ceil_div(c.heads, tile.heads)](
             qkv, buffers.keys[layer], buffers.values[layer], buffers.position, attended, c.length, dim**-0.5,
-            HEADS=c.heads, DIM=dim, GROUP=group, PADDED=power_of_two(dim), BLOCK_T=block, STAGES=stages, num_warps=warps,
-            **_launch(batch),
+            HEADS=c.heads, DIM=dim, GROUP=tile.heads, PADDED=power_of_two(dim), BLOCK_T=tile.positions, STAGES=tile.stages,
+            num_warps=tile.warps, **_launch(batch),
         )  # fmt: skip
         return attended
 
@@ -156,7 +163,7 @@ class CudaStep:
         for index, layer in enumerate(self.weights.layers):
             attended = self._attend(index, torch.addmm(layer.qkv.bias, h, layer.qkv.weight.t()), buffers)
             h = self._add_norm(attended @ layer.out.weight.t(), layer.out.bias, h, layer.attention_norm)
-            hidden = torch._addmm_activation(layer.up.bias, h, layer.up.weight.t())  # relu in the product's own epilogue
+            hidden = torch._addmm_activation(layer.up.bias, h, layer.up.weight.t())  # ReLU in the product's epilogue
             h = self._add_norm(hidden @ layer.down.weight.t(), layer.down.bias, h, layer.norm)
         return h @ self.weights.tokens[:-1].t()
 
@@ -187,7 +194,7 @@ class CudaStep:
         return out
 
     def _split_linear(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
-        """The product in parts that sum to it, without its bias."""
+        """Return the product without its bias, as parts to be summed."""
         split = split_k(*x.shape)
         dtype = torch.float32 if split > 1 else x.dtype
         parts = torch.empty(split, len(x), len(linear.weight), dtype=dtype, device=x.device)
@@ -205,49 +212,58 @@ class CudaStep:
 
 
 def _launch(rows: int) -> dict[str, bool]:
-    """Kernels begin before those ahead of them end, where it pays: behind the library's products it does not."""
+    """Use programmatic dependent launch for small batches; after cuBLAS products it does not pay."""
     return {"PDL": PDL and rows <= SMALL_BATCH} | ({"launch_pdl": True} if PDL and rows <= SMALL_BATCH else {})
 
 
-def _attention(rows: int, heads: int) -> tuple[int, int, int, int]:
-    """Heads a program takes one after the other, places it reads at a time, its warps, and how many reads are under way."""
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """Shape of one attention program."""
+
+    heads: int  # computed one after the other
+    positions: int  # read at once
+    warps: int
+    stages: int  # reads in flight
+
+
+def _attention_tile(rows: int, heads: int) -> AttentionTile:
     if rows <= 16:
-        return 1, 64, 4, 1
+        return AttentionTile(1, 64, 4, 1)
     if rows < 4096:
-        return 1, 16, 1, 3 if rows <= SMALL_BATCH else 1
-    return heads, 8, 1, 1  # thousands of programs cost more to start than to run while the cache is short
+        return AttentionTile(1, 16, 1, 3 if rows <= SMALL_BATCH else 1)
+    return AttentionTile(heads, 8, 1, 1)  # while the cache is short, thousands of programs cost more to start than to run
 
 
 def split_k(rows: int, k: int) -> int:
-    """Into how many equal parts a sum over k is cut: few rows leave most of the card idle otherwise."""
+    """Return the number of equal parts of a sum over k; without splitting, few rows leave most of the GPU idle."""
     most = k // 256 if rows <= 16 or k <= 512 else k // 512
     return next(parts for parts in (8, 4, 2, 1) if parts == 1 or (parts <= most and k % (parts * 128) == 0))
 
 
 def tile_shape(rows: int, k: int, split: int, *, exact: bool) -> dict[str, Any]:
-    """Shape of a program's tile, as measured on an H200 with the paper's widths."""
-    if exact:  # no tensor cores: a product is unrolled into single operations, so a deep tile takes minutes to compile
+    """Return the shape of a program's tile, tuned on an H200 with the paper's widths."""
+    if exact:  # no tensor cores: products are unrolled, so a deep tile takes minutes to compile
         return {"BLOCK_M": 16 if rows <= 16 else 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
     block_k = max(16, min(512, power_of_two(k // split)))
     if rows <= 16:
         return {"BLOCK_M": 16, "BLOCK_N": 16 if split == 1 else 32, "BLOCK_K": block_k, "num_warps": 2, "num_stages": 2}
-    single_pass = (
-        split == 1 and k == block_k
-    )  # all of k in one pass: what is read ahead for a second one would not fit beside it
+    single_pass = split == 1 and k == block_k  # otherwise the tile read ahead must fit too
     depth = block_k if single_pass else min(256 if split > 1 else 128, block_k)
     return {"BLOCK_M": 32 if rows <= 32 else 64, "BLOCK_N": 32, "BLOCK_K": depth, "num_warps": 4, "num_stages": 2}
 
 
 def power_of_two(n: int) -> int:
+    """Return the smallest power of two of at least n."""
     return 1 << (n - 1).bit_length()
 
 
 def ceil_div(a: int, b: int) -> int:
+    """Return a / b, rounded up."""
     return -(-a // b)
 
 
 def bucket(rows: int) -> int:
-    """The batch that is computed for so many rows: powers of two, eights up to 128, then also the middles between powers.
+    """Return the batch size computed for `rows` rows: a power of two, a multiple of 8 up to 128, or 3/4 of a power of two.
 
     >>> [bucket(n) for n in (1, 3, 9, 100, 130, 8192)]
     [1, 4, 16, 104, 192, 8192]
@@ -259,12 +275,12 @@ def bucket(rows: int) -> int:
 
 
 def capture(work: Callable[[], Any], reset: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The work as a graph. It is run a few times first, as kernels are compiled on first use, each time from the beginning."""
+    """Capture work as a CUDA graph, after two runs that compile its kernels, each from a reset."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
-            reset()  # whoever had the buffers before may have left them at the end
+            reset()  # the buffers may be at their last position
             work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()

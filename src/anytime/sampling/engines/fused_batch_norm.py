@@ -1,6 +1,6 @@
-"""The decoder of an engine that has a precision of its own: batch norms folded into the convolutions, channels last.
+"""A decoder in an engine's precision: batch norms fused into the convolutions, channels last.
 
-A map over time is taken for a picture one pixel high: channels-last kernels know nothing else.
+Audio feature maps become images one pixel high, as channels-last kernels need two spatial dimensions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anytime.autoencoders.vqvae import VQVAE
 
 
 def fuse_batch_norm(layers: nn.Sequential) -> nn.Sequential:
-    """The same function with every batch norm merged into the transposed convolution before it."""
+    """Fuse every batch norm into the transposed convolution before it."""
     out: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer, nn.BatchNorm2d):
@@ -43,8 +43,8 @@ def _fuse(convolution: nn.ConvTranspose2d, norm: nn.BatchNorm2d) -> nn.ConvTrans
 
 
 def conv1d_to_conv2d(layer: nn.Module) -> nn.Module:
-    """The same function of maps over time that are pictures one pixel high, which convolutions take with channels last."""
-    if isinstance(layer, nn.Unflatten):  # a dense layer's outputs become a map
+    """Replace 1D convolutions by 2D ones on images one pixel high."""
+    if isinstance(layer, nn.Unflatten):  # of a dense layer's outputs
         channels, time = layer.unflattened_size
         return nn.Unflatten(1, (int(channels), 1, int(time)))
     if not isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
@@ -63,6 +63,8 @@ def conv1d_to_conv2d(layer: nn.Module) -> nn.Module:
 
 
 class FusedBatchNormDecoder:
+    """Copy of an autoencoder's decoder with fused batch norms, in another precision."""
+
     def __init__(self, autoencoder: VQVAE, dtype: torch.dtype) -> None:
         self.config = autoencoder.config
         codebook = autoencoder.quantizer.codebook.detach()
@@ -75,20 +77,20 @@ class FusedBatchNormDecoder:
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @torch.no_grad()
-    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *place"]:
+    def __call__(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
         rows, prefix_length = codes.shape
         padded = nn.functional.pad(codes, (0, self.config.length - prefix_length), value=self.missing_code)
         return self._decode_into(padded, self._empty_output(rows))
 
-    def _empty_output(self, rows: int) -> Float[Tensor, "batch channel *place"]:
+    def _empty_output(self, rows: int) -> Float[Tensor, "batch channel *spatial"]:
         return torch.empty(rows, *self.config.shape, device=self.codebook.device)
 
-    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *place"]) -> Tensor:
-        """`out`, filled."""
+    def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *spatial"]) -> Tensor:
+        """Decode into `out` and return it."""
         features = self._features(codes)
         if self.config.is_audio:
             features = features[:, :, None]
         return out.copy_(self.layers(features.to(memory_format=torch.channels_last)).view_as(out))
 
-    def _features(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width *place"]:
+    def _features(self, codes: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width *spatial"]:
         return to_features(self.codebook[codes], self.config.layout, self.config.spatial_shape)

@@ -1,6 +1,6 @@
-"""A decoder of pictures as a chain of kernels: a convolution with all that follows it, bias, residual and activation, is one.
+"""The fused image decoder: each convolution with its bias, residual and activation is one kernel.
 
-The library has a kernel for each of them, and at a hundred rows starting them takes as long as running them.
+cuDNN has a kernel for each of them, and at a hundred rows launching them takes as long as running them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from anytime.sampling.engines.cuda_step import ceil_div, power_of_two
 Activation = Literal["relu", "silu", "sigmoid"]
 ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid"}
 NARROW_TILE = 16
-"""Channels that the narrowest tile has."""
+"""Channels of the narrowest tile."""
 SMALL_TILE = 16
-"""Pixels of a program where there are few of them: it then begins before the one ahead has ended, as it is bound by latency."""
+"""Pixels of a program if there are few: bound by latency, it starts before the previous kernel ends."""
 BLOCK_POSITIONS = 16
-"""Of the map, that a program looks up at once."""
+"""Positions of the feature map that a program looks up at once."""
 MIN_PROGRAMS = 64
-"""So many large tiles keep a card busy; where there are fewer, smaller ones do it better."""
+"""Number of large tiles that keeps a GPU busy; with fewer, small tiles are faster."""
 PDL = True
-"""Triton's interpreter, which tests use, knows no early beginnings."""
+"""Programmatic dependent launch; Triton's interpreter, used in tests, does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedConv:
-    """x -> ρ(Wx + bias + stream): the stream is added where it `joins`, what ρ is given is the new stream where it `keeps`.
+    """x -> ρ(Wx + bias + residual), where the input of ρ may be stored as the next residual.
 
-    W is a transposed convolution that makes a map `stride` times as large. Each of the stride² pixels that a pixel becomes has
-    taps of its own: those of output row stride·i + p come from the rows i + (p + padding) // stride − t, t = 0, 1, ...
-    Where the last makes few channels, all these pixels are computed at once, as channels (p, q, channel) of a map that is not
-    enlarged: its stride is 1 and its `shuffle` what the stride was.
+    W is a transposed convolution that enlarges the map by `stride`. Each of the stride² output pixels of an input pixel has its
+    own taps: those of output row stride·i + p read the input rows i + (p + padding) // stride − t, t = 0, 1, ...
+    If the last convolution has few channels, these pixels are computed together, as channels (p, q, channel) of a map that is
+    not enlarged. Its stride is then 1, and `shuffle` is the original stride (pixel shuffle).
     """
 
     taps: Float[Tensor, "pixel tap tap in out"]
@@ -52,27 +52,26 @@ class FusedConv:
 
 
 class NotFusableError(Exception):
-    """There is a layer that has no place in a chain."""
+    """A layer cannot be fused."""
 
 
 def fuse_decoder(layers: nn.Sequential) -> list[FusedConv] | None:
-    """The chain of a decoder whose batch norms are folded, or None if it is none."""
+    """Return the fused convolutions of a decoder with fused batch norms, or None if it cannot be fused."""
     try:
         fused_convs = list(_fused_convs(list(layers)))
     except NotFusableError:
         return None
     *body, last = fused_convs
-    return (
-        None if last.adds_residual else [*body, _as_pixel_shuffle(last)]
-    )  # it writes with channels first, where a stream has them last
+    # The last one writes channels first, and a residual has them last.
+    return None if last.adds_residual else [*body, _as_pixel_shuffle(last)]
 
 
 def _fused_convs(layers: list[nn.Module]) -> Iterator[FusedConv]:
-    """Convolutions with what follows them: an activation, or blocks x + W₂ ρ(W₁ ρ(x)) and then one.
+    """Fuse each convolution with the activation after it, or with the first one of a residual block x + W₂ ρ(W₁ ρ(x)).
 
-    A block's first activation belongs to what comes before it, which keeps x for the block to add.
+    In the second case the convolution stores x, which the block adds.
     """
-    stored = skip = False  # whether the layer before keeps its x, and whether this one went with it
+    stored = skip = False  # whether the previous layer stored x, and whether it included this one
     for layer, next_layer in zip_longest(layers, layers[1:]):
         if skip:
             skip = False
@@ -93,10 +92,10 @@ def _fused_conv(layer: nn.Module, next_layer: nn.Module | None, *, adds_residual
     kernel, stride, padding = layer.kernel_size[0], layer.stride[0], (layer.kernel_size[0] - layer.stride[0]) // 2
     standard = type(layer)(layer.in_channels, layer.out_channels, kernel, stride, padding, device="meta")
     fits = kernel % stride == (kernel - stride) % 2 == 0 and (stride == 1 or isinstance(layer, nn.ConvTranspose2d))
-    if not fits or str(layer) != str(standard):  # which tells of groups, dilation, padding and a missing bias
+    if not fits or str(layer) != str(standard):  # differs in groups, dilation, padding or bias
         raise NotFusableError
     weight = layer.weight.detach()  # [in, out, height, width]
-    if isinstance(layer, nn.Conv2d):  # the transposed convolution with its weights turned round
+    if isinstance(layer, nn.Conv2d):  # as a transposed convolution
         weight = weight.transpose(0, 1).flip(2, 3)
     first = [(pixel + padding) % stride for pixel in range(stride)]
     taps = torch.stack([weight[:, :, y::stride, x::stride] for y in first for x in first]).permute(0, 3, 4, 1, 2).contiguous()
@@ -107,7 +106,7 @@ def _fused_conv(layer: nn.Module, next_layer: nn.Module | None, *, adds_residual
 
 
 def _as_pixel_shuffle(fused_conv: FusedConv) -> FusedConv:
-    """The same with the taps of all pixels side by side, each at the rows and columns that it reads."""
+    """Return an equal convolution that computes all stride² output pixels as channels, if they are few."""
     stride, (_, count, _, channels, out_channels) = fused_conv.stride, fused_conv.taps.shape
     if stride == 1 or stride**2 * out_channels > NARROW_TILE:
         return fused_conv
@@ -122,7 +121,7 @@ def _as_pixel_shuffle(fused_conv: FusedConv) -> FusedConv:
 
 
 def _activation(layer: nn.Module | None) -> Activation:
-    """Of what comes next: itself, or a block's first."""
+    """Return the activation: the layer itself, or the first one of a residual block."""
     activation = layer.block[0] if isinstance(layer, ImageResidualBlock) else layer
     for kind, name in ACTIVATIONS.items():
         if isinstance(activation, kind):
@@ -133,7 +132,7 @@ def _activation(layer: nn.Module | None) -> Activation:
 def features(
     codes: Int[Tensor, "batch length"], codebook: Float[Tensor, "entry dim"], height: int
 ) -> Float[Tensor, "batch height width length"]:
-    """The map whose channels are the codes' entries, channels last."""
+    """Return the channel-wise feature map of the codes, channels last."""
     from anytime.sampling.kernels import triton_kernels
 
     (batch, length), dim = codes.shape, codebook.shape[1]
@@ -149,33 +148,31 @@ def run(
     x: Float[Tensor, "batch height width latent"],
     out: Float[Tensor, "batch channel high wide"],
 ) -> None:
-    """The chain, one kernel for each link; its last writes `out`, with channels first."""
+    """Run the convolutions, one kernel each; the last one writes `out`, channels first."""
     from anytime.sampling.kernels import triton_kernels
 
     residual: Tensor | None = None
-    for fused_conv in fused_convs:
+    for conv in fused_convs:
         batch, height, width, channels = x.shape
-        pixels, out_channels = batch * height * width, fused_conv.taps.shape[-1]
-        last = fused_conv is fused_convs[-1]
-        y = (
-            out.permute(0, 2, 3, 1)
-            if last
-            else x.new_empty(batch, height * fused_conv.stride, width * fused_conv.stride, out_channels)
-        )
-        total = torch.empty_like(y) if fused_conv.stores_residual else y  # not written where it does not keep
-        tile = tile_shape(pixels, channels, out_channels, fused_conv.stride)
+        pixels, out_channels = batch * height * width, conv.taps.shape[-1]
+        if conv is fused_convs[-1]:
+            y = out.permute(0, 2, 3, 1)
+        else:
+            y = x.new_empty(batch, height * conv.stride, width * conv.stride, out_channels)
+        total = torch.empty_like(y) if conv.stores_residual else y  # y is not written as `total` then
+        tile = tile_shape(pixels, channels, out_channels, conv.stride)
         use_pdl = PDL and tile["M"] <= SMALL_TILE
-        triton_kernels.convolve[ceil_div(pixels, tile["M"]), ceil_div(out_channels, tile["N"]), fused_conv.stride**2](
-            x, fused_conv.taps, fused_conv.bias, residual if fused_conv.adds_residual else y, total, y, pixels, height, width, *y.stride(),
-            IN=channels, OUT=out_channels, STRIDE=fused_conv.stride, PADDING=fused_conv.padding, TAPS=fused_conv.taps.shape[1], SHUFFLE=fused_conv.shuffle,
-            ADDS_RESIDUAL=fused_conv.adds_residual, STORES_RESIDUAL=fused_conv.stores_residual, ACTIVATION=fused_conv.activation, PDL=use_pdl,
-            **tile, **({"launch_pdl": True} if use_pdl else {}),
+        triton_kernels.convolve[ceil_div(pixels, tile["M"]), ceil_div(out_channels, tile["N"]), conv.stride**2](
+            x, conv.taps, conv.bias, residual if conv.adds_residual else y, total, y, pixels, height, width, *y.stride(),
+            IN=channels, OUT=out_channels, STRIDE=conv.stride, PADDING=conv.padding, TAPS=conv.taps.shape[1],
+            SHUFFLE=conv.shuffle, ADDS_RESIDUAL=conv.adds_residual, STORES_RESIDUAL=conv.stores_residual,
+            ACTIVATION=conv.activation, PDL=use_pdl, **tile, **({"launch_pdl": True} if use_pdl else {}),
         )  # fmt: skip
-        x, residual = y, total if fused_conv.stores_residual else residual
+        x, residual = y, total if conv.stores_residual else residual
 
 
 def tile_shape(pixels: int, channels: int, out_channels: int, stride: int) -> dict[str, int]:
-    """Shape of a program's tile, as measured on an H200 with 1 and 104 rows of MNIST's and CIFAR-10's models."""
+    """Return the shape of a program's tile, tuned on an H200 with 1 and 104 rows of the MNIST and CIFAR-10 models."""
     block_k = max(16, power_of_two(channels))
     if out_channels <= NARROW_TILE:
         return {"M": 64, "N": 16, "K": min(64, block_k), "num_warps": 4, "num_stages": 2}

@@ -1,12 +1,12 @@
-"""Triton kernels of the cuda engine. A step at small batch is bound by latency, at large batch by reading the cache.
+"""Triton kernels of the cuda engine. A step at small batch is bound by latency, at large batch by reading the KV cache.
 
-- `linear`: a few rows times a weight matrix, which is read before waiting for the kernel ahead (`PDL`: programmatic dependent
-  launch); long sums are cut into parts so that all of the card works.
-- `add_norm`: the parts' sum, the residual and the layer norm behind it.
-- `attend`: one new query against the filled part of the cache, and no further.
-- `embed`: token and position, normed.
-- `draw_codes`: the draw of `noise.py`, hash and all, without asking the host.
-- `look_up`, `convolve`: the decoder's map of codes, and a convolution with all that follows it.
+- `linear`: a few rows times a weight matrix, which is read before waiting for the previous kernel (`PDL`: programmatic
+  dependent launch); long sums are split so that the whole GPU works.
+- `add_norm`: the sum of the parts, the residual, and the layer norm.
+- `attend`: one new query against the filled part of the KV cache.
+- `embed`: token and position embeddings with their layer norm.
+- `sample_codes`: the sampling of `gumbel.py`, hash included, on the device.
+- `gather_codes`, `convolve`: the decoder's feature map, and a convolution with its bias, residual and activation.
 
 Post-norm blocks: h1 = norm(h + out(attention(h))), h2 = norm(h1 + down(relu(up(h1)))).
 """
@@ -20,7 +20,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def _layer_norm(x, weight, bias, column, width, eps):
-    """Layer norm of each row of x, whose columns beyond `width` are padding."""
+    """Layer norm of each row of x; columns from `width` on are padding."""
     inside = column[None, :] < width
     mean = tl.sum(tl.where(inside, x, 0.0), 1) / width
     centred = tl.where(inside, x - mean[:, None], 0.0)
@@ -32,7 +32,7 @@ def _layer_norm(x, weight, bias, column, width, eps):
 
 @triton.jit
 def _tile(weight, n, k, rows, columns, stride):
-    """Part of a weight matrix, transposed; it is read again at the next step, so it is to stay in the second-level cache."""
+    """Part of a weight matrix, transposed. It is read again at the next step, so it should stay in the L2 cache."""
     inside = (n[None, :] < rows) & (k[:, None] < columns)
     return tl.load(weight + n[None, :] * stride + k[:, None], mask=inside, other=0.0, eviction_policy="evict_last")
 
@@ -45,7 +45,7 @@ def linear(
 ):  # fmt: skip
     """out[part] = act(x[:, part] @ weight[:, part]^T + bias) for few rows.
 
-    K is cut into SPLIT parts, each computed by a program of its own and summed by whoever reads them, in a fixed order.
+    K is split into SPLIT parts, one program each; the reader sums them in a fixed order.
     """
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -78,7 +78,7 @@ def embed(
     codes, position, tokens, positions, norm_weight, norm_bias, out, start_symbol, length, width, eps,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """norm(token + position) of the code before, one program a row; the start symbol before the first."""
+    """norm(token + position) of the previous code, or of the start symbol; one program per row."""
     row = tl.program_id(0)
     if PDL:
         gdc_launch_dependents()
@@ -98,7 +98,7 @@ def add_norm(
     x, bias, residual, norm_weight, norm_bias, out, rows, width, eps,
     PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """norm(residual + bias + the sum of x's parts), some rows a program."""
+    """norm(residual + bias + sum of the parts of x), BLOCK_M rows per program."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -120,10 +120,10 @@ def attend(
     HEADS: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, BLOCK_T: tl.constexpr,
     STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Softmax attention of one row, GROUP heads one after the other, over the `position` places before it and its own.
+    """Softmax attention of one row over its own position and those before, GROUP heads one after the other.
 
-    The new key and value join the cache; the online softmax begins with them, still in registers. What is read of the cache is
-    not read again before the next step, so it gives way to the weights in the second-level cache.
+    The new key and value are written to the KV cache; the online softmax starts with them, still in registers. Cache entries
+    are not read again before the next step, so the weights take precedence in the L2 cache.
     """
     row = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * GROUP
@@ -162,7 +162,7 @@ def attend(
 
 @triton.jit
 def _mix(x):
-    """As in randomness.py: int32 with wrap-around."""
+    """As in core/random.py: int32 with wrap-around."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
     x = (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
     return x ^ ((x >> 16) & 0xFFFF)
@@ -175,12 +175,12 @@ def _absorb(word, value):
 
 @triton.jit
 def sample_codes(
-    logits, request_buffer, temperature, position, codes, length, categories,
+    logits, request, temperature, position, codes, length, categories,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """argmax(logits / temperature + Gumbel noise) of one row, and on to the next position.
+    """argmax(logits / temperature + Gumbel noise) of one row; advances its position.
 
-    `request` holds the two key words of the seed, how many codes are given, and the row numbers.
+    `request` holds the two key words of the seed, the length of the prefix, and the row numbers.
     """
     row = tl.program_id(0)
     if PDL:
@@ -189,22 +189,22 @@ def sample_codes(
     category = tl.arange(0, BLOCK)
     inside = category < categories
     at = tl.load(position + row)
-    row_number = tl.load(request_buffer + 3 + row)
-    first = _absorb(_absorb(tl.load(request_buffer), row_number), at)
-    second = _absorb(_absorb(tl.load(request_buffer + 1), row_number), at)
+    row_number = tl.load(request + 3 + row)
+    first = _absorb(_absorb(tl.load(request), row_number), at)
+    second = _absorb(_absorb(tl.load(request + 1), row_number), at)
     word = _mix(_mix(category * -0x61C88647 + first) ^ second)
     uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
     noise = -tl.log(-tl.log(uniform))
     scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
     noised = tl.where(inside, scores / tl.load(temperature) + noise, float("-inf"))
     chosen = tl.argmax(noised, 0)
-    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request_buffer + 2))
+    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request + 2))
     tl.store(position + row, at + 1)
 
 
 @triton.jit
 def gather_codes(codes, codebook, out, length, dim, LENGTH: tl.constexpr, BLOCK_POSITIONS: tl.constexpr):
-    """out[row, place, i] = codebook[codes[row, i], place]: entries of the codebook as channels, which come last."""
+    """out[row, place, i] = codebook[codes[row, i], place]: codebook entries as channels, channels last."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK_POSITIONS + tl.arange(0, BLOCK_POSITIONS)
     i = tl.arange(0, LENGTH)
@@ -225,7 +225,7 @@ def _activate(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def _taps(taps, part, pixel, channel, IN: tl.constexpr, OUT: tl.constexpr, TAPS: tl.constexpr, K: tl.constexpr):
-    """The weights of one part of the sum: of one tap, those of K channels."""
+    """Weights of one part of the sum: K channels of one tap."""
     parts: tl.constexpr = (IN + K - 1) // K
     k = part % parts * K + tl.arange(0, K)
     row = (pixel * TAPS * TAPS + part // parts) * IN + k
@@ -234,18 +234,18 @@ def _taps(taps, part, pixel, channel, IN: tl.constexpr, OUT: tl.constexpr, TAPS:
 
 @triton.jit
 def convolve(
-    x, taps, bias, stream, total, out, pixels, height, width, image_stride, row_stride, column_stride, channel_stride,
+    x, taps, bias, residual, total, out, pixels, height, width, image_stride, row_stride, column_stride, channel_stride,
     IN: tl.constexpr, OUT: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, TAPS: tl.constexpr, SHUFFLE: tl.constexpr,
     ADDS_RESIDUAL: tl.constexpr, STORES_RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """out = act(taps * x + bias + stream), see `decoder_chain.Link`; M pixels of x and N channels a program, channels last.
+    """out = act(taps * x + bias + residual), see `FusedConv`; M pixels of x and N channels per program, channels last.
 
-    What the activation is given goes to `total`, which is laid out as `out` is.
+    The input of the activation is stored in `total`, which has the layout of `out`.
     """
     place = tl.program_id(0) * M + tl.arange(0, M)
     channel = tl.program_id(1) * N + tl.arange(0, N)
-    pixel = tl.program_id(2)  # of the STRIDE² that one becomes
+    pixel = tl.program_id(2)  # of the STRIDE² output pixels
     if PDL:
         gdc_launch_dependents()
     parts: tl.constexpr = (IN + K - 1) // K
@@ -278,7 +278,7 @@ def convolve(
     target = corner[:, None] + offset[None, :]
     inside = (place < pixels)[:, None] & (channel < OUT)[None, :]
     if ADDS_RESIDUAL:
-        sums += tl.load(stream + target, mask=inside, other=0.0).to(tl.float32)
+        sums += tl.load(residual + target, mask=inside, other=0.0).to(tl.float32)
     if STORES_RESIDUAL:
         tl.store(total + target, sums.to(total.dtype.element_ty), mask=inside)
     tl.store(out + target, _activate(sums, ACTIVATION).to(out.dtype.element_ty), mask=inside)
