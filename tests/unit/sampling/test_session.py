@@ -149,7 +149,7 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
 
     session_of(FakePrior(), torch.arange(2)).save(path := tmp_path / "s.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match="cut short"):
+    with pytest.raises(UserError, match="is truncated"):
         read_session(path)
     write_tensors(path, {"codes": torch.zeros(1)}, {"kind": "session 0"})
     with pytest.raises(UserError, match="session 0"):
