@@ -1,4 +1,4 @@
-"""A run goes on with the data it was begun on, or not at all."""
+"""A run resumes only on the data that it was started on."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
         train(config, other, tmp_path / "run")
 
 
-def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
-    """Its last steps are not repeated: on a GPU they might round otherwise and change a model that is in use."""
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    """Its last steps are not repeated: on a GPU they might round differently and change a model in use."""
     config = with_scale(preset("digits", "best", (1, 28, 28)), "smoke")
     dataset = data.synthetic_images("digits", (1, 28, 28))
     train(config, dataset, tmp_path / "run")
     metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
-        checkpoint.unlink()  # whoever trains again must start anew, and would be seen in the metrics' times
+        checkpoint.unlink()  # training again would start over and change the times in the metrics
     said: list[str] = []
 
     class Reporter:

@@ -1,4 +1,4 @@
-"""What can befall a run: damaged files, a full disk, a loss that is no number, two processes at once. Nothing is lost."""
+"""Accidents of a run: damaged files, a full disk, a loss of NaN, two processes at once. Nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WEIGHTS = "model/model.safetensors"
 
 @pytest.fixture
 def unfinished(finished: Finished, tmp_path: Path) -> Path:
-    """A run whose last two checkpoints are there, at steps 47 and 48 of the prior, and whose model is not."""
+    """A run with its last two checkpoints, at steps 47 and 48 of the prior, and without its model."""
     run = tmp_path / "run"
     shutil.copytree(finished("best"), run)
     shutil.rmtree(run / "model")
@@ -51,7 +51,7 @@ def flipped(content: bytes) -> bytes:
 
 
 def moved_on(content: bytes) -> bytes:
-    """Facts that were altered: another step, in a file that is otherwise whole."""
+    """Altered metadata: another step in an otherwise intact file."""
     assert content.count(b'\\"step\\": 48') == 1
     return content.replace(b'\\"step\\": 48', b'\\"step\\": 12')
 
@@ -72,7 +72,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
     assert (unfinished / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
 
 
-def test_with_no_whole_checkpoint_a_run_begins_again(
+def test_without_an_intact_checkpoint_a_run_starts_again(
     unfinished: Path, finished: Finished, command_of: CommandOf, run_cli: RunCLI
 ) -> None:
     for path in (unfinished / "checkpoints").glob("step-*"):
@@ -90,7 +90,7 @@ def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: Co
     assert b"\0" not in (unfinished / "metrics.jsonl").read_bytes()
 
 
-def test_an_unfinished_run_is_no_model_yet(unfinished: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_not_a_model(unfinished: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     for words in (["sample", unfinished, "--out", tmp_path / "x.png"], ["info", unfinished]):
         sentence = run_cli(*words).sentence
         assert "unfinished run" in sentence
@@ -119,7 +119,7 @@ def test_a_run_of_another_config_is_refused(
     assert contents(run) == before
 
 
-def test_a_config_that_was_edited_is_refused(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
+def test_an_edited_config_is_refused(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
     path = unfinished / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": "blue"}))
     assert "colour = blue" in run_cli(*command_of("best", unfinished)).sentence
@@ -166,9 +166,7 @@ def test_the_lock_is_checked_before_anything_is_written(unfinished: Path, comman
     [("pretrain", ["pretrain.lr=1e30"]), ("ordered", ["ordered.lr=1e30"]), ("prior", ["prior.lr=1e30"])],
 )
 @pytest.mark.parametrize("recipe", ["paper", "best"])
-def test_a_loss_that_is_no_number_stops_the_run(
-    recipe: str, stage: str, settings: list[str], run_cli: RunCLI, tmp_path: Path
-) -> None:
+def test_a_loss_of_nan_stops_the_run(recipe: str, stage: str, settings: list[str], run_cli: RunCLI, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = (*SMOKE, "--recipe", recipe, "--out", run, *(word for setting in settings for word in ("--set", setting)))
     outcome = run_cli(*words)
@@ -186,9 +184,7 @@ def test_a_loss_that_is_no_number_stops_the_run(
     assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == before
 
 
-def test_a_validation_loss_that_is_no_number_stops_the_run(
-    run_cli: RunCLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_validation_loss_of_nan_stops_the_run(run_cli: RunCLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PriorTask, "validate", lambda task: {"loss": float("nan")})
     sentence = run_cli(*SMOKE, "--out", tmp_path / "run").sentence
     assert "the loss became NaN or infinite at step 7 of the prior stage" in sentence
@@ -197,7 +193,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(
 
 @contextmanager
 def full_disk(limit_bytes: int) -> Iterator[None]:
-    """No file of this process can grow beyond the limit: a write then fails as on a full disk."""
+    """Limit the size of files in this process: a larger write fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:
@@ -227,10 +223,10 @@ def test_reconstructions_on_a_full_disk(finished: Finished, run_cli: RunCLI, tmp
     assert contents(tmp_path) == before
 
 
-def test_training_on_a_full_disk_goes_on_when_there_is_room(
+def test_training_on_a_full_disk_resumes_when_there_is_room(
     launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
 ) -> None:
-    """The disk is full when the first grid or checkpoint is due; with room again, the same command ends as if nothing was."""
+    """The disk is full at the first grid or checkpoint; with room again, the same command gives the same weights."""
     run = tmp_path / "run"
     words = command_of("best", run)
     done = launcher.run(*words, limit_bytes=200 * 1024)
@@ -250,8 +246,8 @@ def test_metrics_on_a_full_disk(tmp_path: Path) -> None:
         metrics.epoch("pretrain", 1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1)
 
 
-def test_reuse_of_another_runs_stages(finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path) -> None:
-    """What another run has done just so is taken over, and the model is the one that this run would have made itself."""
+def test_stages_of_another_run_are_reused(finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path) -> None:
+    """Stages with the same settings are reused, and the model equals the one of a run without reuse."""
     other, run = finished("best"), tmp_path / "run"
     outcome = run_cli(*command_of("best", run), "--reuse", other)
     assert outcome.status == 0
@@ -277,7 +273,7 @@ def test_run_that_cannot_be_reused(finished: Finished, command_of: CommandOf, ru
         assert not run.exists()
 
 
-def test_a_gpu_that_is_not_there(run_cli: RunCLI, tmp_path: Path) -> None:
+def test_a_missing_gpu(run_cli: RunCLI, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     assert "--device cuda needs an NVIDIA GPU" in run_cli(*SMOKE, "--device", "cuda", "--out", tmp_path / "run").sentence

@@ -1,4 +1,4 @@
-"""A small saved model and a way to give a command without starting a process."""
+"""A small saved model, and fixtures that run a command without starting a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from anytime.cli import main
 from anytime.model import AnytimeModel, _tiny
 
-collect_ignore = ["conftest.py"]  # no doctests here, and other folders have modules of the same name
+collect_ignore = ["conftest.py"]  # no doctests here, and other directories have modules of the same name
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """`command("sample", model, …)` in an empty folder, with an empty cache."""
+    """`command("sample", model, …)` in an empty directory, with an empty cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path.parent / f"{tmp_path.name}-cache"))
 
@@ -42,7 +42,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 @pytest.fixture
 def refused(command: Command, tmp_path: Path) -> Callable[..., str]:
-    """Give a command that must be refused: one sentence, status 2, and no file touched; returns the sentence."""
+    """Run a command that must be refused: one sentence, status 2, no file changed; return the sentence."""
 
     def run(*words: object) -> str:
         before = _contents(tmp_path)
@@ -64,5 +64,5 @@ def _contents(folder: Path) -> dict[Path, bytes | None]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model: 8 codes of 16, grey pictures of 28 × 28, never trained."""
+    """A saved model: 8 codes of 16, grey images of 28 × 28, untrained."""
     return AnytimeModel(_tiny()).save(tmp_path_factory.mktemp("models") / "tiny")

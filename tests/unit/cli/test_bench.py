@@ -49,7 +49,7 @@ def test_a_table_a_json_line_and_a_file(model: Path, tmp_path: Path, command: Ca
         assert row["times_roofline"] > 1, "nothing is faster than physics"
 
 
-def test_a_recipe_s_networks_with_random_weights(
+def test_networks_of_a_recipe_with_random_weights(
     tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [
@@ -77,7 +77,7 @@ def test_a_recipe_s_networks_with_random_weights(
     assert [row["codes"] for row in results.rows] == [16]
 
 
-def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
+def test_recipe_is_refused_for_a_trained_model(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
     outcome = command("bench", "sampling", str(model), "--recipe", "best", "--device", "cpu", "--out", str(tmp_path))
     assert outcome.status == 2
     assert "--recipe chooses networks with random weights" in outcome.err
@@ -96,7 +96,7 @@ def test_a_model_has_its_own_networks(model: Path, tmp_path: Path, command: Call
         (["mnist", "--engines", "cuda", "--hf-baseline", "none"], "engine cuda needs an NVIDIA GPU"),
     ],
 )
-def test_mistakes_are_said_in_one_sentence(words: list[str], said: str, tmp_path: Path, command: Callable[..., Any]) -> None:
+def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path, command: Callable[..., Any]) -> None:
     outcome = command("bench", "sampling", *words, "--device", "cpu", "--out", str(tmp_path))
     assert outcome.status == 2
     assert said in outcome.err

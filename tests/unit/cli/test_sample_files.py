@@ -1,4 +1,4 @@
-"""`anytime sample`: the ending of --out decides the format, and the same request gives the same bytes."""
+"""`anytime sample`: the suffix of --out decides the format, and the same request gives the same bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anytime.sampling.sample import Sample
 Command = Callable[..., Any]
 
 
-def test_a_grid(command: Command, model: Path, tmp_path: Path) -> None:
+def test_png_is_a_grid(command: Command, model: Path, tmp_path: Path) -> None:
     outcome = command("sample", model, "-n", 9, "--codes", 3, "--out", "grid.png")
     assert outcome.status == 0
     assert outcome.err == ""
@@ -73,7 +73,7 @@ def test_a_fraction_is_a_number_of_codes(command: Command, model: Path, tmp_path
     assert (tmp_path / "fraction.png").read_bytes() == (tmp_path / "codes.png").read_bytes()
 
 
-def test_an_animation_has_one_frame_a_code(command: Command, model: Path, tmp_path: Path) -> None:
+def test_gif_has_one_frame_per_code(command: Command, model: Path, tmp_path: Path) -> None:
     assert command("sample", model, "-n", 4, "--codes", 5, "--out", "x.gif").status == 0
     with Image.open(tmp_path / "x.gif") as image:
         assert image.n_frames == 5
@@ -81,28 +81,28 @@ def test_an_animation_has_one_frame_a_code(command: Command, model: Path, tmp_pa
 
 
 def test_folder_has_one_image_per_sample(command: Command, model: Path, tmp_path: Path) -> None:
-    assert command("sample", model, "-n", 3, "--out", "pictures").status == 0
-    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["x-0000.png", "x-0001.png", "x-0002.png"]
+    assert command("sample", model, "-n", 3, "--out", "images").status == 0
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == ["x-0000.png", "x-0001.png", "x-0002.png"]
     expected = load(model).sample(3, seed=0).uint8()
     for row in range(3):
-        with Image.open(tmp_path / "pictures" / f"x-{row:04}.png") as image:
+        with Image.open(tmp_path / "images" / f"x-{row:04}.png") as image:
             np.testing.assert_array_equal(np.asarray(image), expected[row, 0].numpy())
 
 
-def test_a_folder_with_earlier_samples_says_so(command: Command, model: Path, tmp_path: Path) -> None:
-    assert command("sample", model, "-n", 5, "--out", "pictures").out.rstrip().endswith(": pictures")
-    (tmp_path / "pictures" / "mine.png").touch()
-    assert command("sample", model, "-n", 5, "--out", "pictures").out.rstrip().endswith(": pictures"), "all are written anew"
+def test_earlier_samples_in_the_directory_are_reported(command: Command, model: Path, tmp_path: Path) -> None:
+    assert command("sample", model, "-n", 5, "--out", "images").out.rstrip().endswith(": images")
+    (tmp_path / "images" / "mine.png").touch()
+    assert command("sample", model, "-n", 5, "--out", "images").out.rstrip().endswith(": images"), "all are written anew"
     assert (
-        command("sample", model, "-n", 3, "--out", "pictures")
+        command("sample", model, "-n", 3, "--out", "images")
         .out.rstrip()
-        .endswith(": pictures, beside 2 files of earlier samples")
+        .endswith(": images, beside 2 files of earlier samples")
     )
-    assert len(list((tmp_path / "pictures").iterdir())) == 6, "nothing is lost"
+    assert len(list((tmp_path / "images").iterdir())) == 6, "nothing is lost"
 
 
 class Clockwork:
-    """A model that takes a millisecond for each row of one code, and ten times as long at first."""
+    """A fake model that takes a millisecond per row of one code, and ten times as long at first."""
 
     def __init__(self) -> None:
         self.asked = list[int]()
@@ -114,24 +114,24 @@ class Clockwork:
 
 @pytest.mark.parametrize(("within", "rows"), [(1.0, 64), (0.128, 64), (0.127, 32), (0.02, 8), (0.004, 2), (1e-6, 1)])
 @pytest.mark.filterwarnings("ignore::anytime.sampling.budget.DeadlineWarning")
-def test_as_many_rows_as_a_deadline_has_time_for(within: float, rows: int) -> None:
+def test_number_of_samples_fits_the_deadline(within: float, rows: int) -> None:
     model = Clockwork()
     assert rows_within(cast(AnytimeModel, model), within) == rows, "one code of them takes at most half of the time"
     assert model.asked == [64, 64], "what is cold is not counted"
 
 
-def test_without_a_number_of_rows_a_deadline_decides(command: Command, model: Path) -> None:
+def test_deadline_sets_the_default_number_of_samples(command: Command, model: Path) -> None:
     many = command("sample", model, "--within", "100s", "--json")
     assert json.loads(many.out.splitlines()[-1])["n"] == 64
     few = command("sample", model, "--within", "1us", "--json")
     assert json.loads(few.out.splitlines()[-1]).items() >= {"n": 1, "codes": 1}.items()
     assert "note: 1 sample, because the first code of 64 takes" in few.out
     asked = command("sample", model, "-n", 3, "--within", "1us", "--json")
-    assert json.loads(asked.out.splitlines()[-1])["n"] == 3, "who says how many gets as many"
+    assert json.loads(asked.out.splitlines()[-1])["n"] == 3, "-n is kept"
     assert "--within must be above 0" in command("sample", model, "--within", "-1s").err
 
 
-def test_a_thousand_are_files_and_more_are_shards(
+def test_more_than_a_thousand_samples_are_written_as_shards(
     command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert output.MAX_FILES == 1000

@@ -1,4 +1,4 @@
-"""Whatever stands behind stdout, and however little memory there is: no traceback."""
+"""A closed or full stdout, few characters, too little memory: one sentence, no traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anytime.cli import data, main
 
 
 def shown(words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in a shell of its own, with what the shell does to its streams."""
+    """Run a command in a shell, with its redirections."""
     command = words.replace("anytime", f"{sys.executable} -m anytime")
     return subprocess.run(command, shell=True, capture_output=True, text=True, env={**os.environ, **environment})
 
@@ -30,20 +30,22 @@ def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("words", ["anytime --version", "anytime reproduce --json"])
-def test_full_disk_behind_stdout(words: str) -> None:
+def test_stdout_on_a_full_disk(words: str) -> None:
     done = shown(f"{words} > /dev/full")
     assert done.returncode == 2
     assert done.stderr == "anytime: the output cannot be written (No space left on device); make room\n"
 
 
-def test_a_terminal_that_knows_few_signs() -> None:
+def test_a_terminal_without_some_characters_shows_question_marks() -> None:
     done = shown("anytime data list", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert (done.returncode, done.stderr) == (0, "")
     assert "1?28?28" in done.stdout
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes")])
-def test_too_little_memory(error: Exception, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_one_sentence(
+    error: Exception, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def greedy(arguments: data.Arguments) -> None:
         raise error
 

@@ -73,12 +73,12 @@ RUNS = {
 
 
 @given(tree=trees)
-def test_there_and_back_through_json(tree: Tree) -> None:
+def test_round_trip_through_json(tree: Tree) -> None:
     assert from_dict(Tree, json.loads(json.dumps(to_dict(tree)))) == tree
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_recipe_there_and_back_through_a_file(name: str, tmp_path: Path) -> None:
+def test_every_recipe_round_trips_through_a_file(name: str, tmp_path: Path) -> None:
     config = RUNS[name]
     write_json(tmp_path / "config.json", to_dict(config))
     assert from_dict(RunConfig, read_json(tmp_path / "config.json")) == config
@@ -88,7 +88,7 @@ def test_defaults_are_filled_in() -> None:
     assert from_dict(Tree, {"name": "x", "leaf": {"count": 3}}) == TREE
 
 
-def test_whole_numbers_are_floats_too_and_stay_floats() -> None:
+def test_whole_numbers_are_accepted_as_floats() -> None:
     leaf = from_dict(Leaf, {"count": 1, "share": 2})
     assert isinstance(leaf.share, float)
     assert json.dumps(to_dict(leaf)) == '{"count": 1, "share": 2.0}'
@@ -133,7 +133,7 @@ def test_a_missing_key_is_named() -> None:
         ({"limit": "many"}, "config.json.limit must be int | None, not 'many'"),
     ],
 )
-def test_a_wrong_type_is_named_with_its_place(values: dict[str, Any], expected: str) -> None:
+def test_a_wrong_type_is_named_with_its_key(values: dict[str, Any], expected: str) -> None:
     assert message(changed(**values)) == expected
 
 
@@ -145,7 +145,7 @@ def test_a_wrong_structure_is_named(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [[], 3, None, "text"])
-def test_what_is_no_object_is_refused(data: Any) -> None:
+def test_a_value_that_is_not_an_object_is_refused(data: Any) -> None:
     assert message(data) == f"config.json must be a JSON object, not {type(data).__name__}"
 
 
@@ -154,13 +154,13 @@ def test_what_is_no_object_is_refused(data: Any) -> None:
     [Full(), Uniform(), Geometric(p=0.03), Mixture(full=0.25)],
     ids=lambda distribution: type(distribution).__name__,
 )
-def test_a_choice_of_classes_carries_its_kind(distribution: Truncation) -> None:
+def test_a_union_of_classes_is_written_with_its_kind(distribution: Truncation) -> None:
     data = to_dict(replace(TREE, distribution=distribution))["distribution"]
     assert data["kind"] == type(distribution).__name__.lower()
     assert from_dict(Tree, changed(distribution=data)).distribution == distribution
 
 
-def test_only_a_choice_carries_a_kind() -> None:
+def test_only_a_union_is_written_with_a_kind() -> None:
     assert "kind" not in to_dict(TREE)["leaf"]
 
 
@@ -237,7 +237,7 @@ def test_a_bad_override_is_one_sentence_that_names_the_key(run: RunConfig, assig
     assert "\n" not in str(error.value)
 
 
-def test_override_leaves_its_argument_alone(run: RunConfig) -> None:
+def test_override_does_not_change_its_argument(run: RunConfig) -> None:
     before = to_dict(run)
     override(run, ["ordered.epochs=3", "model.autoencoder.quantizer.commitment=0.5"])
     assert to_dict(run) == before
@@ -247,7 +247,7 @@ def test_override_leaves_its_argument_alone(run: RunConfig) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '"text"', '{"seed": 1}', '{"format": 2}', "\0"])
-def test_a_file_that_is_not_ours_is_named(tmp_path: Path, content: str) -> None:
+def test_a_file_of_another_format_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(content)
     with pytest.raises(UserError, match=r"config\.json (cannot be read as JSON|has format)"):
@@ -262,7 +262,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
         read_json(tmp_path / "bytes.json")
 
 
-def test_the_format_is_checked_and_taken_off(tmp_path: Path) -> None:
+def test_the_format_is_checked_and_removed(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"é": 1})
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"format": 1, "é": 1}
     assert read_json(tmp_path / "x.json") == {"é": 1}
@@ -274,5 +274,5 @@ def test_stages_and_configs_are_frozen() -> None:
         stage.epochs = 2  # type: ignore[misc]
 
 
-def test_nearest_without_a_match_lists_what_is_known() -> None:
+def test_without_a_near_match_all_known_names_are_listed() -> None:
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"

@@ -5,7 +5,7 @@ import torch
 from anytime.core import distributed
 
 
-def test_alone_everything_is_the_identity() -> None:
+def test_a_single_process_is_the_identity() -> None:
     assert (distributed.world_size(), distributed.rank()) == (1, 0)
     value = torch.randn(3, requires_grad=True)
     assert distributed.all_reduce_sum(value) is value

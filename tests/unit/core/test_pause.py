@@ -1,4 +1,4 @@
-"""A pause comes after a piece of work, behind a checkpoint, and the same call goes on from it."""
+"""A pause comes after a piece of work and a checkpoint, and the same call resumes from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anytime.training.run import train
 
 
 def ticking() -> Callable[[], float]:
-    """A clock that is one further whenever it is looked at."""
+    """A clock that advances by one at every reading."""
     now = 0.0
 
     def clock() -> float:
@@ -42,7 +42,7 @@ def config() -> RunConfig:
     return replace(small, examples=64, checkpoint_seconds=1e9)
 
 
-def test_a_pause_is_due_when_its_time_has_come() -> None:
+def test_a_pause_is_due_when_its_time_is_over() -> None:
     now = [10.0]
     pause = Pause(12.0, lambda: now[0])
     assert not pause.due
@@ -61,8 +61,8 @@ def test_a_pause_is_due_when_its_time_has_come() -> None:
         (4, ["pretrain stage, step 4", "ordered stage, step 4", "prior stage, step 4"]),
     ],
 )
-def test_a_paused_run_goes_on_to_the_same_bytes(dataset: data.Dataset, tmp_path: Path, steps: int, expected: list[str]) -> None:
-    """So many steps at a time: inside stages, at their last step and at the last of all."""
+def test_a_paused_run_resumes_to_the_same_bytes(dataset: data.Dataset, tmp_path: Path, steps: int, expected: list[str]) -> None:
+    """Pause every `steps` steps: inside stages, at their last step and at the end."""
     train(config(), dataset, tmp_path / "whole")
     parts = []
     for _ in range(20):
@@ -82,8 +82,8 @@ def test_a_paused_run_goes_on_to_the_same_bytes(dataset: data.Dataset, tmp_path:
     assert lines[0] == lines[1]
 
 
-def test_every_part_gets_on(dataset: data.Dataset, tmp_path: Path) -> None:
-    """A pause that is due from the beginning still lets a step be done."""
+def test_every_part_makes_progress(dataset: data.Dataset, tmp_path: Path) -> None:
+    """A pause that is due at once still allows one step."""
     messages = []
     for _ in range(3):
         with pytest.raises(Paused) as pause:

@@ -11,7 +11,7 @@ from anytime.core.errors import UserError
 from anytime.core.results import write_figure
 
 
-def test_a_figure_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_figure_is_written_atomically(tmp_path: Path) -> None:
     assert write_figure(tmp_path / "x.json", Figure()) == tmp_path / "x.png"
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "y.png").mkdir()

@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_there_and_back(file: Path) -> None:
+def test_round_trip(file: Path) -> None:
     tensors, metadata, found = read_tensors(file)
     assert tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
@@ -37,7 +37,7 @@ def test_there_and_back(file: Path) -> None:
     assert found == digest(TENSORS) == write_tensors(file, TENSORS, FACTS)
 
 
-def test_no_facts_are_an_empty_object(tmp_path: Path) -> None:
+def test_metadata_is_empty_by_default(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", {"a": torch.ones(1)})
     assert read_tensors(tmp_path / "x")[1] == {}
 
@@ -90,7 +90,7 @@ def test_a_file_cut_anywhere_is_damaged(file: Path) -> None:
 
 
 def test_a_byte_flipped_anywhere_is_damaged(file: Path) -> None:
-    """Every byte of the file, header and facts included: either it is refused or it still says the same."""
+    """Every byte, header and metadata included: the file is refused or its contents are unchanged."""
     content = file.read_bytes()
     same = 0
     for place in range(len(content)):
@@ -110,7 +110,7 @@ def test_a_byte_flipped_anywhere_is_damaged(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors here", b"\x80\x04pickle", b"\xff" * 64, b"{}"])
-def test_what_is_no_safetensors_file_is_damaged(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_damaged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
     assert "not a safetensors file" in damage(path)
@@ -129,7 +129,7 @@ def test_another_programs_safetensors_file_is_refused(tmp_path: Path) -> None:
     damage(path)
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is missing"):
         read_tensors(tmp_path / "x.safetensors")
     with pytest.raises(UserError, match="is missing"):
@@ -139,7 +139,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
 # write_whole
 
 
-def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
+def test_write_creates_directories_and_replaces_files(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "x.bin"
     write_atomic(path, b"old")
     write_atomic(path, b"new")
@@ -149,7 +149,7 @@ def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "interrupted"])
-def test_a_failed_write_leaves_the_old_file_and_no_part(
+def test_a_failed_write_leaves_the_old_file_and_no_partial_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
 ) -> None:
     path = tmp_path / "x.bin"
@@ -169,7 +169,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deeper" / "x.json", tmp_path / "folder"):

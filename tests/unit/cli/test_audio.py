@@ -1,4 +1,4 @@
-"""A model of sound through the command line: wav files out and in, spectrograms, mistakes."""
+"""Audio models on the command line: wav files out and in, spectrograms, mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME = 1024
 
 @pytest.fixture(scope="session")
 def audio_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model: 8 codes of 16, sounds of 1,024 samples, never trained."""
+    """A saved model: 8 codes of 16, audio of 1,024 samples, untrained."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         autoencoder = AutoencoderConfig(
@@ -37,7 +37,7 @@ def audio_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prior = TransformerConfig(length=8, codebook_size=16, layers=1, width=16, hidden=16, heads=2)
         model = AnytimeModel(ModelConfig(name="vctk", autoencoder=autoencoder, prior=prior))
         torch.nn.init.normal_(model.autoencoder.quantizer.codebook)
-    return model.save(tmp_path_factory.mktemp("models") / "sound")
+    return model.save(tmp_path_factory.mktemp("models") / "audio")
 
 
 def frames(path: Path) -> np.ndarray:
@@ -65,15 +65,15 @@ def test_one_sample_is_one_file_and_several_are_numbered(audio_model: Path, comm
 def test_image_of_a_clip_is_its_spectrogram(audio_model: Path, command: Command, tmp_path: Path) -> None:
     assert command("sample", audio_model, "-n", 1, "--out", "x.png").status == 0
     assert command("sample", audio_model, "-n", 2, "--codes", 3, "--out", "x.gif").status == 0
-    with Image.open(tmp_path / "x.png") as picture:
-        assert picture.size == (TIME // 256 + 1 + 4, 64 + 4)  # a pixel for every 256 samples, 64 bands, a margin of 2
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.size == (TIME // 256 + 1 + 4, 64 + 4)  # a pixel for every 256 samples, 64 bands, a margin of 2
     with Image.open(tmp_path / "x.gif") as movie:
         assert movie.n_frames == 3
 
 
 def test_saved_samples_are_refined(audio_model: Path, command: Command, tmp_path: Path) -> None:
-    command("sample", audio_model, "-n", 4, "--codes", 2, "--seed", 5, "--out", "draft.npz")
-    command("sample", audio_model, "--refine", "draft.npz", "--pick", 2, "--out", "fine.wav")
+    command("sample", audio_model, "-n", 4, "--codes", 2, "--seed", 5, "--out", "coarse.npz")
+    command("sample", audio_model, "--refine", "coarse.npz", "--pick", 2, "--out", "fine.wav")
     whole = load(audio_model, "cpu").sample(4, seed=5).data[2, 0].numpy()
     assert np.abs(frames(tmp_path / "fine.wav") - whole).max() < 1e-4
 
@@ -140,7 +140,7 @@ def test_failed_write_leaves_no_partial_file(audio_model: Path, refused: Refused
 
 def test_mistakes(audio_model: Path, model: Path, refused: Refused, tmp_path: Path) -> None:
     assert "makes images" in refused("sample", model, "--out", "x.wav")
-    (tmp_path / "text.wav").write_text("hello, this is not a sound")
+    (tmp_path / "text.wav").write_text("hello, this is not audio")
     Image.new("L", (9, 9)).save(tmp_path / "x.png")
     assert "text.wav is not a readable audio file" in refused("reconstruct", audio_model, "text.wav")
     assert "x.png is not a readable audio file" in refused("reconstruct", audio_model, "x.png")
