@@ -127,16 +127,6 @@ def test_an_edited_config_is_refused(unfinished: Path, command_of: CommandOf, ru
     assert "config.json cannot be read as JSON" in run_cli(*command_of("best", unfinished)).sentence
 
 
-def test_a_run_begun_before_a_key_was_there_goes_on(unfinished: Path, command_of: CommandOf, run_cli: RunCLI) -> None:
-    """What an older version left out of config.json has its default."""
-    path = unfinished / "config.json"
-    config = json.loads(path.read_text())
-    del config["model"]["prior"]["kind"], config["model"]["autoencoder"]["blocks"], config["prior"]["schedule"]
-    path.write_text(json.dumps(config))
-    assert "prior.epochs = 6, not 7" in run_cli(*command_of("best", unfinished), "--set", "prior.epochs=7").sentence
-    assert run_cli(*command_of("best", unfinished)).status == 0
-
-
 def test_two_processes_never_train_in_one_run_dir(launcher: Any, run_cli: RunCLI, tmp_path: Path) -> None:
     words = (*SMOKE, "--set", "pretrain.epochs=500", "--out", tmp_path / "run")
     process = launcher.start(*words, stderr_path=tmp_path / "said.txt")
@@ -264,10 +254,10 @@ def test_run_that_cannot_be_reused(finished: Finished, command_of: CommandOf, ru
     begun.mkdir()
     shutil.copy(other / "config.json", begun)
     for words, named in (
-        (["--set", "pretrain.lr=0.1", "--reuse", other], f"--share {other} was trained with pretrain.rate = 0.002, not 0.1"),
-        (["--seed", "3", "--reuse", other], f"--share {other} was trained with seed = 0, not 3"),
-        (["--reuse", tmp_path / "nowhere"], f"--share {tmp_path / 'nowhere'} is no run's folder"),
-        (["--reuse", begun], f"--share {begun} has not finished its first stage"),
+        (["--set", "pretrain.lr=0.1", "--reuse", other], f"--reuse {other} was trained with pretrain.lr = 0.002, not 0.1"),
+        (["--seed", "3", "--reuse", other], f"--reuse {other} was trained with seed = 0, not 3"),
+        (["--reuse", tmp_path / "nowhere"], f"--reuse {tmp_path / 'nowhere'} is not a run directory"),
+        (["--reuse", begun], f"--reuse {begun} has not finished its first stage"),
     ):
         assert named in run_cli(*command_of("best", run), *words).sentence
         assert not run.exists()

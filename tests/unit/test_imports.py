@@ -24,8 +24,10 @@ TIERS = [
     {"sampling"},
     {"model", "models"},
     {"metrics"},  # above the model: several metrics measure one
-    {"training", "recipes"},
-    {"evaluation", "baselines"},
+    {"training"},
+    {"baselines"},
+    {"recipes"},  # above the baselines: their configs are built there too
+    {"evaluation"},
     {"experiments", "export"},
     {"cli"},
 ]
@@ -33,7 +35,7 @@ TIER = {package: number for number, packages in enumerate(TIERS) for package in 
 EXCEPTIONS = {
     "anytime.metrics.audio_classifier_training": {"training"},  # the classifier is trained by the training loop
     "anytime.metrics.audio_features": {"training"},
-    "anytime.metrics.image_classifier": {"training", "recipes"},
+    "anytime.metrics.image_classifier": {"training"},
     "anytime.metrics.code_stats": {"training"},  # shares the encoding of a dataset
     "anytime.metrics.likelihood": {"baselines"},  # measures the density model
     "anytime.metrics.reconstruction": {"baselines"},  # measures PCA and the VAE
