@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
-EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --every 100 --repeats 1 --hf-baseline none --out bench",)
+EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --every 100 --repeats 1 --hf-baseline none --out .",)
 HEADER = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 
