@@ -43,11 +43,16 @@ def test_layout(runs: Runs, dataset: Dataset) -> None:
         assert model.config.autoencoder.layout == name
         (error,) = error_by_codes(model, dataset.held_out, [count])
         assert np.mean([row["error"] for row in own]) == pytest.approx(error, rel=1e-5)
-        (strip,) = (row["png"] for row in found.rows if row["series"] == name and row.get("content") == "samples")
-        with Image.open(io.BytesIO(base64.b64decode(strip))) as image:
-            assert image.size == (2 + 8 * 30, 32)
-            first = np.asarray(image)[2:30, 2:30]
-        np.testing.assert_array_equal(first, model.sample(8, seed=0, codes=count).uint8()[0, 0].numpy())
+
+
+def test_figure_shows_samples(runs: Runs, dataset: Dataset) -> None:
+    model, x = load(runs["channel"], "cpu"), dataset.held_out[:8]
+    *_, row = layout.model_rows(model, seed=0, x=x, baseline=[1.0] * 28)
+    assert row["content"] == "samples"
+    with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as image:
+        assert image.size == (2 + 8 * 30, 32)
+        first = np.asarray(image)[2:30, 2:30]
+    np.testing.assert_array_equal(first, model.sample(8, seed=0, codes=4).uint8()[0, 0].numpy())
 
 
 def test_error_by_row_is_the_error_of_each_row(runs: Runs, dataset: Dataset) -> None:

@@ -154,12 +154,12 @@ def test_reproduce_audio(reproduced: Path) -> None:
 
 
 def test_what_was_measured_is_not_measured_again(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """The file with the measurements is enough: neither the runs nor the recogniser are needed."""
+    """The file with the measurements is enough: neither the runs nor the classifier are needed."""
     (tmp_path / "runs").mkdir()
     shutil.copytree(reproduced / "measured", tmp_path / "runs" / "measured")
     again = run_cli("reproduce", "audio", "--scale", "smoke", "--runs-dir", tmp_path / "runs", "--out", tmp_path / "results")
     assert again.status == 0, again.err
-    assert again.err.count("measured before") == 5
+    assert again.err.count(": cached in ") == 5
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["measured"]
     first, second = (read(folder / "results" / "audio" / "audiomnist.json").rows for folder in (reproduced, tmp_path))
     assert first == second
@@ -207,7 +207,7 @@ def test_any_folder_of_audio(voices: Path, run_cli: RunCLI, tmp_path: Path) -> N
 
 
 def test_image_and_audio_experiments_are_separate(run_cli: RunCLI) -> None:
-    assert "is about pictures, which vctk does not hold" in run_cli("reproduce", "ordering", "--dataset", "vctk").err
+    assert "is about images, which vctk does not hold" in run_cli("reproduce", "ordering", "--dataset", "vctk").err
     assert (
         "is about sounds, which mnist does not hold; use --dataset audiomnist"
         in run_cli("reproduce", "audio", "--dataset", "mnist").err

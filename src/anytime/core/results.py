@@ -1,17 +1,16 @@
-"""The results format of experiments and benchmarks: results/<experiment>/<dataset>.json, the only source of figures."""
+"""One tidy format for every experiment's numbers: results/<experiment>/<dataset>.json."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
-from anytime.core.plots import plot_png
-from anytime.core.storage import write_atomic, write_json
+from anytime.core.storage import write_json
 
 Row = dict[str, Any]
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
@@ -19,7 +18,7 @@ HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim and whether it holds; None if the numbers cannot decide."""
+    """A claim and whether the numbers support it. `holds` is None where they cannot decide."""
 
     claim: str
     holds: bool | None
@@ -29,7 +28,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The numbers of one experiment on one dataset, with their provenance."""
+    """The rows of one experiment on one dataset, how they were made, and what follows from them.
+
+    A row with the key `png` is an image. The figure shows it; the file holds the numbers only.
+    """
 
     experiment: str
     dataset: str
@@ -40,14 +42,14 @@ class Results:
     verdicts: list[Verdict]
 
     def write(self, folder: Path) -> Path:
-        """Write the results below `folder` and return the path of the file."""
+        """Write all but the images to the file of the experiment and dataset in `folder`."""
         path = results_file(folder, self.experiment, self.dataset)
-        write_json(path, asdict(self))
+        write_json(path, asdict(replace(self, rows=[row for row in self.rows if "png" not in row])))
         return path
 
 
 def results_file(folder: Path, experiment: str, dataset: str) -> Path:
-    """Return the path of a results file."""
+    """Return the path of an experiment's results file."""
     return folder / experiment / f"{dataset}.json"
 
 
@@ -61,15 +63,8 @@ def read(path: Path) -> Results:
         raise UserError(f"{path} is not a results file of this version; run its experiment again") from None
 
 
-def write_figure(path: Path, figure: Any) -> Path:
-    """Write a matplotlib figure as PNG beside its results file."""
-    target = path.with_suffix(".png")
-    write_atomic(target, plot_png(figure))
-    return target
-
-
 def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, float]:
-    """Return one curve of a series as {x: value}, averaged over the seeds.
+    """Return one series as a curve: each place across -> the value there, averaged over the seeds.
 
     >>> curve([{"series": "a", "codes": 1, "error": 2.0, "seed": s} for s in (0, 1)], "a", "codes", "error")
     {1: 2.0}
@@ -78,13 +73,4 @@ def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, 
     for row in rows:
         if row["series"] == name and across in row and row.get(value) is not None:
             found.setdefault(row[across], []).append(row[value])
-    return {x: mean(values) for x, values in found.items()}
-
-
-def combine_seeds(each: Sequence[bool], together: bool) -> bool | None:
-    """Combine the verdicts of several seeds. A claim that holds on average but not for every seed is undecided.
-
-    >>> combine_seeds([True, True], True), combine_seeds([True, False], True), combine_seeds([True, False], False)
-    (True, None, False)
-    """
-    return together if all(each) or not together else None
+    return {place: mean(values) for place, values in found.items()}

@@ -1,98 +1,99 @@
 """Appendix D: a Transformer over principal components against one over pixels, in bits per dimension.
 
-Both model the same dequantised bytes with the same network; the components are an orthogonal turn of them, which keeps volume.
+Both model the same dequantised bytes with the same network. The components are a rotation of them, which keeps volume.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.density import DensityModel
-from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.core.results import Results, Row, Verdict, curve
 from anytime.data.loader import to_float
-from anytime.experiments.image_strips import show, strip
-from anytime.experiments.runner import Runner, digest
-from anytime.experiments.statistics import all_below, values
+from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
+from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.statistics import values, verdict_below
 from anytime.metrics.likelihood import bits_per_dim
 from anytime.training import log
 from anytime.training.run_dir import RunPaths
 
 SPACES = ("pixels", "pca")
 PAPER = {"pixels": 0.80, "pca": 1.22}
-HALF_PAPER_GAP = 0.21  # of a bit: half of the paper's difference
-EXAMPLES, SMOKE_EXAMPLES = 10_000, 32  # pictures behind the bits, at most
+HALF_PAPER_GAP = 0.21  # bits: half of the paper's difference
+EXAMPLES, SMOKE_EXAMPLES = 10_000, 32  # images for the bits, at most
 SHOWN, COLUMNS = 16, 8  # samples in the figure
 
 
-def compute(runner: Runner) -> Results:
-    """Bits per dimension in both spaces, of held-out and of training pictures, by epoch, and a few samples."""
-    s, rows = runner.context, list[Row]()
+def measure(runner: Runner) -> list[Row]:
+    """Return bits per dimension in both spaces, of held-out and training images and by epoch, and samples."""
+    s = runner.context
     count = SMOKE_EXAMPLES if s.smoke else EXAMPLES
     x, train = s.dataset.held_out[:count], s.dataset.images[:count]
-    runner.announce([(space, seed) for seed in s.seeds for space in SPACES])
+    runner.notes.append(f"bits of {len(x):,} held-out images, dequantised once")
     facts = {"x": digest(x), "train": digest(train), "shown": SHOWN}
-    for seed in s.seeds:
-        for space in SPACES:
-            run_dir = runner.plan(space, seed).run_dir
-            rows += runner.measure_density(space, seed, facts, partial(model_rows, space, seed, run_dir, x=x, train=train))
-    return runner.results(rows, decide(rows), [f"bits of {len(x):,} held-out pictures, dequantised once"])
+    return runner.measure_runs(
+        [
+            RunMeasurement(
+                variant=space,
+                seed=seed,
+                measure=partial(model_rows, seed=seed, run_dir=runner.plan(space, seed).run_dir, x=x, train=train),
+                facts=facts,
+                labels={"series": space, "seed": seed},
+            )
+            for seed in s.seeds
+            for space in SPACES
+        ]
+    )
 
 
 def model_rows(
-    space: str,
+    model: DensityModel,
     seed: int,
     run_dir: Path,
-    model: DensityModel,
     x: UInt8[Tensor, "n channel height width"],
     train: UInt8[Tensor, "m channel height width"],
 ) -> list[Row]:
-    """The numbers of one run, its validation bits by epoch as its log has them, and samples."""
-    shared = {"series": space, "seed": seed}
+    """Return the bits of one run, its validation bits by epoch, and samples."""
     weights = sum(parameter.numel() for parameter in model.parameters())
-    parts = {"held out": x, "training": train}
-    return [
-        *(
-            {**shared, "part": part, "bits": bits_per_dim(model, own, seed), "examples": len(own), "weights": weights}
-            for part, own in parts.items()
-        ),
-        *(
-            {**shared, "epoch": line["epoch"], "validation_bits": line["validation"]["loss"]}
-            for line in log.read(RunPaths(run_dir).metrics)
-        ),
-        {**shared, "png": strip(to_float(model.sample(SHOWN, seed)).cpu(), COLUMNS)},
+    rows: list[Row] = [
+        {"part": part, "bits": bits_per_dim(model, own, seed), "examples": len(own), "weights": weights}
+        for part, own in {"held out": x, "training": train}.items()
     ]
+    by_epoch = {line["epoch"]: line["validation"]["loss"] for line in log.read(RunPaths(run_dir).metrics)}
+    rows += [{"epoch": epoch, "validation_bits": bits} for epoch, bits in by_epoch.items()]
+    return [*rows, {"png": encode_strip(to_float(model.sample(SHOWN, seed)).cpu(), COLUMNS)}]
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
-    """Whether principal components cost more bits, and whether as many more as in the paper."""
+    """Decide whether principal components cost more bits, and how many more."""
     pixels, components = (values(rows, space, "bits", part="held out") for space in SPACES)
-    shifted = [number + HALF_PAPER_GAP for number in pixels]
-    holds, text = all_below({"bits per dimension": (pixels, components)}, digits=3)
-    by_half, _ = all_below({"": (shifted, components)}, digits=3)
     paper = f"{PAPER['pca']:.2f} bits/dim in PCA space against {PAPER['pixels']:.2f} on pixels"
-    return [
-        Verdict("pixels cost fewer bits per dimension than principal components", holds, text, paper),
-        Verdict(f"the difference is at least {HALF_PAPER_GAP} bits, half of the paper's", by_half, text, paper),
-    ]
+    fewer = verdict_below(
+        "pixels cost fewer bits per dimension than principal components",
+        paper,
+        {"bits per dimension": (pixels, components)},
+        digits=3,
+    )
+    by_half = verdict_below("", paper, {"": ([number + HALF_PAPER_GAP for number in pixels], components)})
+    claim = f"the difference is at least {HALF_PAPER_GAP} bits, half of the paper's"
+    return [fewer, Verdict(claim, by_half.holds, fewer.evidence, paper)]
 
 
-def draw(path: Path) -> Path:
-    """The figure beside a results file, from its numbers and pictures alone."""
-    import matplotlib.figure
-
-    results = read(path)
-    figure = matplotlib.figure.Figure(figsize=(11, 3.6), layout="constrained")
+def draw(results: Results) -> Any:
+    """Draw bits by epoch, and samples."""
+    figure = new_figure(11.0, 3.6)
     axes, *images = figure.subplots(1, 1 + len(SPACES))
     for space, image in zip(SPACES, images, strict=True):
-        by_epoch = curve(results.rows, space, "epoch", "validation_bits")
-        axes.plot(list(by_epoch), list(by_epoch.values()), marker=".", label=f"{space}, validation")
+        plot_curve(axes, results.rows, space, "epoch", "validation_bits", label=f"{space}, validation", marker=".")
         held_out = curve(results.rows, space, "part", "bits")["held out"]
         axes.axhline(held_out, color=axes.lines[-1].get_color(), linestyle=":", label=f"{space}, held out {held_out:.2f}")
-        show(image, next(row["png"] for row in results.rows if row["series"] == space and "png" in row), f"samples, {space}")
+        png = next(row["png"] for row in results.rows if row["series"] == space and "png" in row)
+        show_strip(image, png, f"samples, {space}")
     axes.set(xlabel="epoch", ylabel="bits per dimension", title=results.dataset)
     axes.legend(fontsize="small")
-    return write_figure(path, figure)
+    return figure

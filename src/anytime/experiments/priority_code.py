@@ -5,71 +5,68 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anytime.core.random import derive
-from anytime.core.results import Results, Row, Verdict, read, write_figure
-from anytime.experiments.image_strips import show, strip
+from anytime.core.results import Results, Row, Verdict
+from anytime.experiments.plots import encode_strip, new_figure, show_strip
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import Runner
+from anytime.experiments.runner import RunMeasurement, Runner
 from anytime.model import AnytimeModel
 
-CODES, SMOKE_CODES = 16, 3  # first codes that are tried
-SAMPLES, SMOKE_SAMPLES = 64, 8  # samples of each
-RANDOM_FACTOR = 8  # times as many that share nothing
-SHOWN_CODES, SHOWN, COLUMNS = 4, 16, 8  # pictures in the figure
-MIN_STANDARD_ERRORS = 2.0  # standard errors
+CODES, SMOKE_CODES = 16, 3  # first codes that are compared
+SAMPLES, SMOKE_SAMPLES = 64, 8  # samples for each of them
+RANDOM_FACTOR = 8  # times as many samples that share nothing
+SHOWN_CODES, SHOWN, COLUMNS = 4, 16, 8  # images in the figure
+MIN_STANDARD_ERRORS = 2.0
 
 
-def compute(runner: Runner) -> Results:
-    """Distances of an ordered and an unordered run, for every seed."""
+def measure(runner: Runner) -> list[Row]:
+    """Return distances of an ordered and an unordered run, for every seed."""
     s = runner.context
     codes, count = SMOKE_CODES if s.smoke else CODES, s.samples or (SMOKE_SAMPLES if s.smoke else SAMPLES)
+    runner.notes.append(f"{codes} first codes, {count:,} samples of each")
     facts = {"samples": count, "codes": codes, "random": RANDOM_FACTOR}
-    rows = [
-        row
-        for seed in s.seeds
-        for variant in PAIR
-        for row in runner.measure_run(variant, seed, facts, partial(model_rows, variant, seed, codes, count))
-    ]
-    return runner.results(rows, decide(rows), [f"{codes} first codes, {count:,} samples of each"])
+    return runner.measure_runs(
+        [
+            RunMeasurement(variant=variant, seed=seed, measure=partial(model_rows, variant, seed, codes, count), facts=facts)
+            for seed in s.seeds
+            for variant in PAIR
+        ]
+    )
 
 
 def model_rows(variant: str, seed: int, codes: int, count: int, model: AnytimeModel) -> list[Row]:
-    """A row for each first code, then what they come to; the codes are the first that the prior itself draws."""
+    """Return a row for each first code, then their mean and spread. The prior itself samples the first codes."""
     shared = {"series": variant, "seed": seed}
     random_distance = mean_distance(model.sample(RANDOM_FACTOR * count, seed=derive(seed, "priority", "random")).data)
     first_codes = model.sample(RANDOM_FACTOR * codes, seed=derive(seed, "priority", "codes"), codes=1).codes[:, 0].tolist()
-    rows: list[Row] = []
+    rows, ratios = list[Row](), list[float]()
     for code in list(dict.fromkeys(first_codes))[:codes]:
         x = model.sample(count, seed=derive(seed, "priority", code), prefix=torch.tensor([[code]])).data
-        row = {
-            **shared,
-            "code": code,
-            "ratio": mean_distance(x) / random_distance,
-            "samples": count,
-            "engine": model.engine.name,
-        }
-        rows.append(row | ({"png": strip(x[:SHOWN], COLUMNS)} if len(rows) < SHOWN_CODES else {}))
-    ratios = [row["ratio"] for row in rows]
+        ratios.append(mean_distance(x) / random_distance)
+        rows.append({**shared, "code": code, "ratio": ratios[-1], "samples": count, "engine": model.engine.name})
+        if len(ratios) <= SHOWN_CODES:
+            title = f"{variant}, first code {code}: {ratios[-1]:.2f} of a random pair's distance"
+            rows.append({**shared, "title": title, "png": encode_strip(x[:SHOWN], COLUMNS)})
     found = {"distance, random pairs": random_distance, "ratio, first code shared": mean(ratios)}
     found |= {"spread over codes": stdev(ratios)} if len(ratios) > 1 else {}
     return [*rows, *({**shared, "measure": name, "value": value, "codes": len(ratios)} for name, value in found.items())]
 
 
 def mean_distance(x: Float[Tensor, "n ..."]) -> float:
-    """Mean over all pairs of the root mean squared difference per value."""
+    """Return the root mean squared difference per value, averaged over all pairs."""
     flat = x.flatten(1).double()
     return float(torch.pdist(flat).mean()) / math.sqrt(flat.shape[1])
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
-    """Closer than random pairs, and closer than without an order: by more than chance over codes, or undecided."""
+    """Decide whether samples that share a code are closer than random pairs, and closer when ordered."""
     ordered, unordered = ([row["ratio"] for row in rows if row["series"] == variant and "ratio" in row] for variant in PAIR)
     return [
         Verdict(
@@ -79,7 +76,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "samples sharing the first code share high-level global similarities",
         ),
         Verdict(
-            "sharing the first code says more when ordered than when not",
+            "a shared first code brings samples closer when ordered than when unordered",
             significantly_below(ordered, unordered),
             f"ordered {_format_ratios(ordered)}, unordered {_format_ratios(unordered)}",
             "the first code has the highest priority (ordered)",
@@ -88,7 +85,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
 
 
 def significantly_below(first: Sequence[float], second: Sequence[float]) -> bool | None:
-    """Whether the first mean is below the second; None where it is, but within two standard errors.
+    """Return whether the first mean is below the second; None if it is, but within two standard errors.
 
     >>> [significantly_below(first, [1.0, 1.0]) for first in ([0.5, 0.6], [0.5, 1.4], [1.1, 1.2])]
     [True, None, False]
@@ -104,21 +101,16 @@ def _format_ratios(ratios: Sequence[float]) -> str:
     return f"{mean(ratios):.3f}{spread} ({len(ratios)} codes)"
 
 
-def draw(path: Path) -> Path:
-    """The figure beside a results file, from its pictures and numbers alone."""
-    import matplotlib.figure
-
-    results = read(path)
-    first = next(row["seed"] for row in results.rows)
-    grids = {
-        variant: [r for r in results.rows if r["series"] == variant and "png" in r and r["seed"] == first] for variant in PAIR
-    }
-    n_rows = max(map(len, grids.values()))
-    figure = matplotlib.figure.Figure(figsize=(10, 1 + 1.4 * n_rows), layout="constrained")
-    for column, (variant, own) in zip(figure.subplots(n_rows, len(PAIR), squeeze=False).T, grids.items(), strict=True):
+def draw(results: Results) -> Any:
+    """Draw samples that share their first code, of the first seed."""
+    strips = [row for row in results.rows if "png" in row and row["seed"] == results.rows[0]["seed"]]
+    grids = [[row for row in strips if row["series"] == variant] for variant in PAIR]
+    n_rows = max(map(len, grids))
+    figure = new_figure(10.0, 1 + 1.4 * n_rows)
+    for column, own in zip(figure.subplots(n_rows, len(PAIR), squeeze=False).T, grids, strict=True):
         for axes in column:
             axes.set_axis_off()
         for axes, row in zip(column, own, strict=False):
-            show(axes, row["png"], f"{variant}, first code {row['code']}: {row['ratio']:.2f} of a random pair's distance")
+            show_strip(axes, row["png"], row["title"])
     figure.suptitle(results.dataset)
-    return write_figure(path, figure)
+    return figure

@@ -1,25 +1,25 @@
-"""Appendix C.4: ordered against unordered codes at full length, with all training pictures and with fewer.
+"""Appendix C.4: ordered against unordered codes at full length, with all training images and with fewer.
 
-Every size is trained for the same epochs, so that fewer pictures mean fewer steps, for both kinds alike.
+Every size is trained for the same epochs: fewer images mean fewer steps, for ordered and unordered alike.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.core.results import Results, Row, Verdict
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_label, plot_fid
+from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import Runner, digest
-from anytime.experiments.statistics import Values, all_below, all_hold, is_below, values
-from anytime.experiments.tailored import full_length_rows
+from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.statistics import Values, all_hold, is_below, values, verdict_below
 from anytime.experiments.variants import TRAIN_SIZES, with_examples
 from anytime.metrics.code_stats import bits_by_position, error_by_codes
 from anytime.model import AnytimeModel
@@ -27,32 +27,37 @@ from anytime.training.run import training_subset
 from anytime.training.sample_grids import encode_dataset
 
 SIZES = (None, *reversed(TRAIN_SIZES))
-"""Training pictures, None for all of them. Other experiments have those; then the smallest, which is the most telling."""
-EXAMPLES = 10_000  # pictures behind errors and bits, at most
+"""Training images, None for all. The runs with all exist already; the smallest size, the most telling, comes next."""
+EXAMPLES = 10_000  # images for errors and bits, at most
 
 
-def compute(runner: Runner) -> Results:
-    """FID at full length, and errors and bits on training and held-out pictures, by kind and number of training pictures."""
-    s, rows = runner.context, list[Row]()
-    evaluator, x = FIDEvaluator(runner, sample_count(s)), s.dataset.held_out[:EXAMPLES]
-    runs = [(with_examples(variant, size), variant, seed) for seed in s.seeds for size in SIZES for variant in PAIR]
-    runner.announce([(run, seed) for run, _, seed in runs], ("", "errors"), FID_EXPERIMENTS)
-    for run, variant, seed in runs:
-        train = training_subset(s.dataset, runner.plan(run, seed).config).images
-        about = {"series": variant, "seed": seed, "images": len(train)}
-        facts = {"x": digest(x), "train": digest(train[:EXAMPLES])}
-        measure = partial(error_row, train=train[:EXAMPLES], x=x)
-        rows += [{**about, **row} for row in runner.measure_run(run, seed, facts, measure, part="errors")]
-        rows += [{**row, **about} for row in full_length_rows(evaluator, run, seed)]
-    rows.sort(key=lambda row: -row["images"])
-    notes = [evaluator.note(), "the same epochs with fewer pictures", f"errors and bits of up to {EXAMPLES:,} pictures"]
-    return runner.results(rows, decide(rows), notes)
+def measure(runner: Runner) -> list[Row]:
+    """Return FID at full length, and errors and bits on training and held-out images, by number of training images."""
+    s, runs = runner.context, list[RunMeasurement]()
+    evaluator, x = FIDEvaluator(runner), s.dataset.held_out[:EXAMPLES]
+    runner.notes += ["the same epochs with fewer images", f"errors and bits of up to {EXAMPLES:,} images"]
+    for seed in s.seeds:
+        for size in SIZES:
+            for series in PAIR:
+                variant = with_examples(series, size)
+                train = training_subset(s.dataset, runner.plan(variant, seed).config).images
+                labels = {"series": series, "seed": seed, "images": len(train)}
+                errors = RunMeasurement(
+                    variant=variant,
+                    seed=seed,
+                    measure=partial(error_row, train=train[:EXAMPLES], x=x),
+                    facts={"x": digest(x), "train": digest(train[:EXAMPLES])},
+                    part="errors",
+                    labels=labels,
+                )
+                runs += [errors, evaluator.measurement(variant, seed, labels, full_length=True)]
+    return sorted(runner.measure_runs(runs), key=lambda row: -row["images"])
 
 
 def error_row(
     model: AnytimeModel, train: UInt8[Tensor, "m channel height width"], x: UInt8[Tensor, "n channel height width"]
 ) -> list[Row]:
-    """Mean squared error from all codes and bits a code, of pictures trained on and held out."""
+    """Return the error from all codes and the bits per code, of training and held-out images."""
     row: Row = {}
     for part, images in (("training", train), ("held_out", x)):
         row[f"{part}_error"] = error_by_codes(model, images, [model.length])[0]
@@ -61,43 +66,42 @@ def error_row(
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
-    """Ordered ahead at every size, the more so the fewer pictures there are, in spite of a higher training error."""
-    name, found = distance_name(rows), label(rows)
+    """Decide whether ordered is better at every size, the more so the fewer images, despite a higher training error."""
+    name, label = distance_name(rows), fid_label(rows)
     sizes = sorted({row["images"] for row in rows}, reverse=True)
-    both = {size: tuple(values(rows, variant, name, images=size) for variant in PAIR) for size in sizes}
-    gains = {size: [b - a for a, b in zip(*both[size], strict=True)] for size in sizes}
-    level = {size: mean(both[size][1]) for size in sizes}
+    ordered, unordered = ({size: values(rows, series, name, images=size) for size in sizes} for series in PAIR)
+    gains = {size: [b - a for a, b in zip(ordered[size], unordered[size], strict=True)] for size in sizes}
     most, smallest = sizes[0], sizes[-1]
 
     def grows(larger: int, smaller: int) -> bool | None:
-        return is_below(gains[larger], gains[smaller], level[smaller])
+        return is_below(gains[larger], gains[smaller], mean(unordered[smaller]))
 
     texts = "; ".join(f"{size:,}: {mean(gains[size]):+.1f}" for size in sizes)
-    first, then = (values(rows, variant, "training_error", images=most) for variant in PAIR)
-    ahead = all_below({f"{most:,}": (both[most][0], both[most][1])})
+    first, second = (values(rows, series, "training_error", images=most) for series in PAIR)
+    better = verdict_below("", "", {f"{most:,}": (ordered[most], unordered[most])})
     paper = "an increasingly larger improvement when the dataset becomes increasingly smaller"
     return [
-        Verdict(
-            f"{found}: ordered below unordered at full length with every number of training pictures",
-            *all_below({f"{size:,}": (both[size][0], both[size][1]) for size in sizes}),
+        verdict_below(
+            f"{label}: ordered below unordered at full length with every number of training images",
             "lower FID with full length codes under different numbers of training samples",
+            {f"{size:,}": (ordered[size], unordered[size]) for size in sizes},
         ),
         Verdict(
-            f"{found}: ordered gains more with {smallest:,} training pictures than with {most:,}",
+            f"{label}: ordered gains more with {smallest:,} training images than with {most:,}",
             grows(most, smallest),
             texts,
             paper,
         ),
         Verdict(
-            f"{found}: the gain grows with every step to fewer pictures",
+            f"{label}: the gain grows with every step to fewer images",
             all_hold([grows(larger, smaller) for larger, smaller in pairwise(sizes)]),
             texts,
             paper,
         ),
         Verdict(
-            f"{found}: with {most:,} pictures ordered has the higher training error and yet the better samples",
-            all_hold([is_below(then, first), ahead[0]]),
-            f"training error {_text(first)} ordered, {_text(then)} unordered; {found} {ahead[1]}",
+            f"{label}: with {most:,} images ordered has the higher training error and still the better samples",
+            all_hold([is_below(second, first), better.holds]),
+            f"training error {_text(first)} ordered, {_text(second)} unordered; {label} {better.evidence}",
             "higher training error, yet a better FID",
         ),
     ]
@@ -107,26 +111,22 @@ def _text(numbers: Values) -> str:
     return ", ".join(f"{number:.5f}" for number in numbers)
 
 
-def draw(path: Path) -> Path:
-    """The figure beside a results file, from its numbers alone."""
-    import matplotlib.figure
-
-    results = read(path)
-    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+def draw(results: Results) -> Any:
+    """Draw FID and errors by number of training images."""
+    figure = new_figure(9.0, 3.6)
     distances, errors = figure.subplots(1, 2)
-    for variant, style in zip(PAIR, ("o-", "s-"), strict=True):
-        own = sorted((row for row in results.rows if row["series"] == variant), key=lambda row: row["images"])
-        plot(distances, own, variant, style, "images")
+    rows = sorted(results.rows, key=lambda row: row["images"])
+    for series, style in zip(PAIR, ("o-", "s-"), strict=True):
+        plot_fid(distances, rows, series, style, "images")
         for part, line in (("training", "-"), ("held_out", ":")):
-            points = curve(own, variant, "images", f"{part}_error")
-            colour, name = distances.lines[-1].get_color(), f"{variant}, {part.replace('_', ' ')}"
-            errors.plot(list(points), list(points.values()), line, marker=".", color=colour, label=name)
-    distances.set(ylabel=label(results.rows), title=results.dataset)
+            options = {"marker": ".", "color": distances.lines[-1].get_color()}
+            plot_curve(errors, rows, series, "images", f"{part}_error", line, f"{series}, {part.replace('_', ' ')}", **options)
+    distances.set(ylabel=fid_label(rows), title=results.dataset)
     errors.set(ylabel="mean squared error, all codes", ylim=(0, None))
-    sizes = sorted({row["images"] for row in results.rows})
+    sizes = sorted({row["images"] for row in rows})
     for axes in (distances, errors):
-        axes.set(xlabel="training pictures", xscale="log")
+        axes.set(xlabel="training images", xscale="log")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
         axes.legend(fontsize="small")
-    return write_figure(path, figure)
+    return figure

@@ -1,4 +1,4 @@
-"""From a name to the numbers, the verdicts and the figure: what `anytime reproduce` does once it knows what is asked for."""
+"""What `anytime reproduce` does: measure, decide, write and draw one experiment."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.core.errors import UserError
-from anytime.core.plots import can_plot
+from anytime.core.plots import can_plot, plot_png
 from anytime.core.results import Results, read, results_file
+from anytime.core.storage import write_atomic
 from anytime.experiments import theorem
 from anytime.experiments.registry import Experiment, find
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.training.config import Scale
 
 SCALES: tuple[Scale, ...] = ("smoke", "short", "full")
-RENAMED_EXPERIMENTS = {"reconstruction": "ordering"}
-"""Experiments whose results are kept, and who draws them now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutput:
-    """What an experiment leaves behind."""
+    """The results of an experiment and its files."""
 
     results: Results
     path: Path
@@ -31,44 +30,54 @@ class ExperimentOutput:
 
 
 def check_overwrite(out: Path, experiment: str, dataset: str, scale: Scale) -> None:
-    """Refuse to replace results of another version, or of a larger scale, before any work is done."""
+    """Refuse to replace results of another version or of a larger scale, before any work is done."""
     path = results_file(out, experiment, dataset)
     if not path.exists():
         return
-    existing_scale = read(path).environment.get("scale")
-    if existing_scale in SCALES and SCALES.index(existing_scale) > SCALES.index(scale):
+    existing = read(path).environment.get("scale")
+    if existing in SCALES and SCALES.index(existing) > SCALES.index(scale):
         raise UserError(
-            f"{path} holds results of --scale {existing_scale}, which --scale {scale} would replace; choose another --out"
+            f"{path} holds results of `scale` {existing}, which `scale` {scale} would replace; choose another `out`"
         )
 
 
 def reproduce(experiment: Experiment, context: ExperimentContext, out: Path) -> ExperimentOutput:
-    """Train what is needed, measure, decide, write and draw; `Paused` when the time is over."""
-    module = importlib.import_module(experiment.module)
-    return write_results(module.compute(Runner(experiment.name, context)), out)
+    """Train what is needed, measure, decide, write and draw. Raises `Paused` when the time is over."""
+    module, runner = importlib.import_module(experiment.module), Runner(experiment.name, context)
+    rows = module.measure(runner)
+    return write_results(runner.results(rows, module.decide(rows)), out)
 
 
 def reproduce_theorem(command: str, out: Path) -> ExperimentOutput:
-    """The one experiment without data."""
+    """Reproduce the one experiment without data."""
     return write_results(theorem.compute(command=command), out)
 
 
 def write_results(results: Results, out: Path) -> ExperimentOutput:
+    """Write the results file and, with matplotlib, the figure beside it."""
     path = results.write(out)
-    return ExperimentOutput(results, path, draw(path) if can_plot() else None)
+    return ExperimentOutput(results, path, _write_figure(results, path) if can_plot() else None)
 
 
 def draw(path: Path) -> Path:
-    """The figure of any results file, beside it."""
-    name = read(path).experiment
-    figure: Path = importlib.import_module(find(RENAMED_EXPERIMENTS.get(name, name)).module).draw(path)
-    return figure
+    """Draw the figure of a results file again, beside it."""
+    results = read(path)
+    if find(results.experiment).shows_images:
+        raise UserError(f"the figure of {path} shows images, which the file does not hold; run again: {results.command}")
+    return _write_figure(results, path)
+
+
+def _write_figure(results: Results, path: Path) -> Path:
+    figure = importlib.import_module(find(results.experiment).module).draw(results)
+    target = path.with_suffix(".png")
+    write_atomic(target, plot_png(figure))
+    return target
 
 
 def canonical_command(
     experiment: Experiment, dataset: str, scale: Scale, *, local: bool, samples: int | None, seeds: Sequence[int]
 ) -> str:
-    """The command as a user would type it: what decides the numbers, and no place of this machine.
+    """Return the command with all that decides the numbers, and without paths of this machine.
 
     >>> canonical_command(find("fid"), "cifar10", "full", local=True, samples=None, seeds=(0, 1))
     'anytime reproduce fid --dataset cifar10 --data DIR --seeds 0,1'

@@ -1,4 +1,4 @@
-"""Comparisons of numbers that were measured once for each seed: what is decided, and what may be chance."""
+"""Comparisons of numbers measured once per seed: what is decided, and what may be chance."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from anytime.core.results import Row
+from anytime.core.results import Row, Verdict
 
 MIN_RELATIVE_GAP = 0.03
-"""With one seed, the share of the level within which a difference may be chance; set before any run was compared."""
+"""With one seed, a smaller relative difference may be chance. Set before any run was compared."""
 
 Values = Sequence[float]
 """One number for each seed."""
 
 
 def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[float]:
-    """The numbers of a series at one place, by seed.
+    """Return the numbers of a series in the rows that match `where`, by seed.
 
     >>> values([{"series": "a", "codes": 1, "seed": 0, "fid": 9.0}], "a", "fid", codes=1)
     [9.0]
@@ -27,13 +27,15 @@ def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[f
 
 
 def mean_over(rows: Sequence[Row], series: str, value: str, **where: Sequence[Any]) -> list[float]:
-    """The mean over several places, by seed."""
+    """Return the mean over several places, by seed."""
     ((key, places),) = where.items()
     return [mean(each) for each in zip(*(values(rows, series, value, **{key: place}) for place in places), strict=True)]
 
 
 def is_below(a: Values, b: Values, level: float | None = None) -> bool | None:
-    """Whether a is below b; None where the seeds of one differ by as much as the two do, or one seed cannot tell.
+    """Return whether a is below b, or None if the difference may be chance.
+
+    Several seeds: the difference must exceed their spread. One seed: it must exceed 3 % of `level`, by default b.
 
     >>> is_below([1.0, 1.1], [2.0, 2.1]), is_below([2.0, 2.1], [1.0, 1.1]), is_below([1.0, 2.0], [1.4, 2.4])
     (True, False, None)
@@ -46,12 +48,12 @@ def is_below(a: Values, b: Values, level: float | None = None) -> bool | None:
 
 
 def spread(*each: Values) -> float:
-    """How far the seeds of one kind lie apart, at most."""
+    """Return the largest difference between two seeds of the same series."""
     return max(max(numbers) - min(numbers) for numbers in each)
 
 
 def all_hold(each: Sequence[bool | None]) -> bool | None:
-    """All of several claims at once: false where one is, open where one is.
+    """Combine claims: False if one is false, else None if one is undecided.
 
     >>> all_hold([True, True]), all_hold([True, None]), all_hold([False, None])
     (True, None, False)
@@ -59,13 +61,23 @@ def all_hold(each: Sequence[bool | None]) -> bool | None:
     return False if False in each else None if None in each else True
 
 
-def all_below(pairs: Mapping[str, tuple[Values, Values]], factor: float = 1.0, digits: int = 1) -> tuple[bool | None, str]:
-    """Whether `factor` times the first is below the second at every place, and both of them there."""
+def combine_seeds(each: Sequence[bool], together: bool) -> bool | None:
+    """Decide a claim by the mean of the seeds; None if the mean supports it and one seed does not.
+
+    >>> combine_seeds([True, True], True), combine_seeds([True, False], True), combine_seeds([True, False], False)
+    (True, None, False)
+    """
+    return together if all(each) or not together else None
+
+
+def verdict_below(
+    claim: str, paper: str, pairs: Mapping[str, tuple[Values, Values]], *, factor: float = 1.0, digits: int = 1
+) -> Verdict:
+    """Decide whether `factor` times the first of each pair is below the second, at every place."""
     holds = all_hold([is_below([factor * number for number in a], b) for a, b in pairs.values()])
     texts = [f"{place}: {mean(a):.{digits}f} against {mean(b):.{digits}f}" for place, (a, b) in pairs.items()]
-    widest = max(spread(a, b) for a, b in pairs.values())
     seeds = min(len(a) for a, _ in pairs.values())
-    margin = (
-        f"spread over seeds up to {widest:.{digits}f}" if seeds > 1 else f"one seed, up to {MIN_RELATIVE_GAP:.0%} may be chance"
-    )
-    return holds, f"{'; '.join(texts)}; {margin}"
+    widest = max(spread(a, b) for a, b in pairs.values())
+    chance = f"one seed, up to {MIN_RELATIVE_GAP:.0%} may be chance"
+    margin = f"spread over seeds up to {widest:.{digits}f}" if seeds > 1 else chance
+    return Verdict(claim, holds, f"{'; '.join(texts)}; {margin}", paper)

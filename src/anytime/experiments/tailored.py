@@ -1,68 +1,51 @@
-"""Appendix C.5: one anytime model, cut short, against a model of its own for every length."""
+"""Appendix C.5: one anytime model, truncated, against a separate model for every length."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
-from anytime.core.results import Results, Row, Verdict, read, write_figure
+from anytime.core.results import Results, Row, Verdict
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FID_FRACTIONS, FULL, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
 from anytime.experiments.runner import Runner
-from anytime.experiments.statistics import all_below, values
+from anytime.experiments.statistics import values, verdict_below
 from anytime.experiments.variants import tailored
 
-SHORT = 0.2  # of the codes: what the paper's "very short" is taken to be
+VERY_SHORT = 0.2  # of the codes: the paper's "very short"
 
 
-def compute(runner: Runner) -> Results:
-    """FID of the ordered model from every fraction of its codes, and of unordered models made for as many codes."""
-    s, evaluator, rows = runner.context, FIDEvaluator(runner, sample_count(runner.context)), list[Row]()
-    kinds = ["ordered", *(tailored(fraction) for fraction in reversed(FID_FRACTIONS))]
-    runner.announce([(variant, seed) for seed in s.seeds for variant in kinds], shared_with=FID_EXPERIMENTS)
-    for seed in s.seeds:
-        rows += [{**row, "series": "anytime"} for row in evaluator.evaluate("ordered", seed)]
-        for fraction in reversed(FID_FRACTIONS):  # the unordered model, which others need as well, first
-            rows += [
-                {**row, "series": "tailored", "fraction": fraction}
-                for row in full_length_rows(evaluator, tailored(fraction), seed)
-            ]
-    return runner.results(rows, decide(rows), [evaluator.note()])
-
-
-def full_length_rows(evaluator: FIDEvaluator, variant: str, seed: int) -> list[Row]:
-    """A run at its full length. Of unordered models other experiments ask all fractions, which then are known."""
-    rows = evaluator.evaluate(variant, seed, FID_FRACTIONS if variant in ("ordered", "unordered") else FULL)
-    return [row for row in rows if row["fraction"] == 1]
+def measure(runner: Runner) -> list[Row]:
+    """Return FID of the ordered model at every fraction of its codes, and of unordered models of those lengths."""
+    evaluator, runs = FIDEvaluator(runner), []
+    for seed in runner.context.seeds:
+        runs.append(evaluator.measurement("ordered", seed, {"series": "anytime"}))
+        for f in reversed(FID_FRACTIONS):  # first the unordered model, which other experiments need too
+            labels = {"series": "tailored", "fraction": f}
+            runs.append(evaluator.measurement(tailored(f), seed, labels, full_length=True))
+    return runner.measure_runs(runs)
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
-    """Anytime ahead, except when very short."""
-    name, found = distance_name(rows), label(rows)
-    codes = {row["fraction"]: row["codes"] for row in rows if row["series"] == "tailored"}
-    both = {f: tuple(values(rows, series, name, fraction=f) for series in ("anytime", "tailored")) for f in FID_FRACTIONS}
-    longer = {f"{codes[f]} codes": (both[f][0], both[f][1]) for f in FID_FRACTIONS if f > SHORT}
-    short = {f"{codes[SHORT]} codes": (both[SHORT][1], both[SHORT][0])}
+    """Decide where the anytime model is better, and where the tailored one."""
+    name, label = distance_name(rows), fid_label(rows)
+    codes = {row["fraction"]: f"{row['codes']} codes" for row in rows if row["series"] == "tailored"}
+    anytime, separate = (
+        {f: values(rows, series, name, fraction=f) for f in FID_FRACTIONS} for series in ("anytime", "tailored")
+    )
     return [
-        Verdict(
-            f"{found}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",
-            *all_below(longer),
+        verdict_below(
+            f"{label}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",
             "anytime sampling always has better FID than tailored models, except when the code is very short",
+            {codes[f]: (anytime[f], separate[f]) for f in FID_FRACTIONS if f > VERY_SHORT},
         ),
-        Verdict(
-            f"{found}: tailored below anytime at {SHORT} of the codes", *all_below(short), "except when the code is very short"
+        verdict_below(
+            f"{label}: tailored below anytime at {VERY_SHORT} of the codes",
+            "except when the code is very short",
+            {codes[VERY_SHORT]: (separate[VERY_SHORT], anytime[VERY_SHORT])},
         ),
     ]
 
 
-def draw(path: Path) -> Path:
-    """The figure beside a results file, from its numbers alone."""
-    import matplotlib.figure
-
-    results = read(path)
-    figure = matplotlib.figure.Figure(figsize=(5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for series, style in zip(("anytime", "tailored"), ("o-", "s-"), strict=True):
-        plot(axes, results.rows, series, style, "codes")
-    axes.set(xlabel="codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
-    axes.legend()
-    return write_figure(path, figure)
+def draw(results: Results) -> Any:
+    """Draw FID by number of codes."""
+    return fid_figure(results, {"anytime": "o-", "tailored": "s-"}, across="codes")

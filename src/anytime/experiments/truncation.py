@@ -1,36 +1,32 @@
-"""Appendix C.3: codes ordered by three laws of `keep`, uniform and geometric, FID by code length."""
+"""Appendix C.3: codes ordered by three distributions of `keep`, uniform and geometric; FID by code length."""
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from anytime.autoencoders.truncation import probabilities
-from anytime.core.results import Results, Row, Verdict, curve, read, write_figure
+from anytime.core.results import Results, Row, Verdict
 from anytime.evaluation.image_summary import distance_name
-from anytime.experiments.fid_evaluator import FID_EXPERIMENTS, FID_FRACTIONS, FIDEvaluator, label, plot, sample_count
+from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_label, plot_fid
+from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.runner import Runner
-from anytime.experiments.statistics import all_below, mean_over, values
+from anytime.experiments.statistics import mean_over, values, verdict_below
 
 SERIES = {"uniform": "ordered", "Geo(0.03)": "geometric-0.03", "Geo(0.1)": "geometric-0.1"}
-"""Each law and its kind of run."""
+"""Distribution -> variant."""
 MARGINAL, MUCH, LONG = 0.1, 0.1, (0.6, 0.8, 1.0)
-"""The paper's "marginally" and "much worse" in numbers, set beforehand: at most and at least so much above uniform."""
+"""The paper's "marginally" (at most) and "much worse" (at least), relative to uniform; set beforehand."""
 
 
-def compute(runner: Runner) -> Results:
-    """FID of every law at every fraction, and the laws themselves."""
-    s, evaluator = runner.context, FIDEvaluator(runner, sample_count(runner.context))
-    runner.announce([(variant, seed) for seed in s.seeds for variant in SERIES.values()], shared_with=FID_EXPERIMENTS)
-    rows = distribution_rows(runner)
-    for seed in s.seeds:
-        for series, variant in SERIES.items():
-            rows += [{**row, "series": series} for row in evaluator.evaluate(variant, seed)]
-    return runner.results(rows, decide(rows), [evaluator.note()])
+def measure(runner: Runner) -> list[Row]:
+    """Return the distributions, and FID of each at every fraction."""
+    evaluator = FIDEvaluator(runner)
+    return distribution_rows(runner) + evaluator.measure_series(SERIES)
 
 
 def distribution_rows(runner: Runner) -> list[Row]:
-    """Pr(keep = k) of every law."""
+    """Return Pr(keep = k) of every distribution."""
     rows: list[Row] = []
     for series, variant in SERIES.items():
         config = runner.plan(variant, runner.context.seed).codes
@@ -40,48 +36,46 @@ def distribution_rows(runner: Runner) -> list[Row]:
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
-    """How far the geometric laws are behind the uniform one."""
-    name, found = distance_name(rows), label(rows)
+    """Decide how much worse the geometric distributions are than the uniform one."""
+    name, label = distance_name(rows), fid_label(rows)
     at = {(series, f): values(rows, series, name, fraction=f) for series in SERIES for f in FID_FRACTIONS}
     uniform, mild, steep = SERIES
     average = partial(mean_over, rows, value=name, fraction=FID_FRACTIONS)
     return [
-        Verdict(
-            f"{found}: every law trades codes for quality (all of the codes below 0.2 of them)",
-            *all_below({distribution: (at[distribution, 1.0], at[distribution, 0.2]) for distribution in SERIES}),
+        verdict_below(
+            f"{label}: every distribution trades codes for quality (all of the codes below 0.2 of them)",
             "with all the different distributions quality and budget can be traded off",
+            {series: (at[series, 1.0], at[series, 0.2]) for series in SERIES},
         ),
-        Verdict(
-            f"{found}: {mild} is above {uniform}, on average over the fractions",
-            *all_below({"average": (average(uniform), average(mild))}),
+        verdict_below(
+            f"{label}: {mild} is above {uniform}, on average over the fractions",
             "Geo(0.03) is marginally worse than uniform",
+            {"average": (average(uniform), average(mild))},
         ),
-        Verdict(
-            f"{found}: {mild} is at most {MARGINAL:.0%} above {uniform} at every fraction",
-            *all_below({f"{f:g}": (at[mild, f], at[uniform, f]) for f in FID_FRACTIONS}, factor=1 / (1 + MARGINAL)),
+        verdict_below(
+            f"{label}: {mild} is at most {MARGINAL:.0%} above {uniform} at every fraction",
             "Geo(0.03) is marginally worse than uniform",
+            {f"{f:g}": (at[mild, f], at[uniform, f]) for f in FID_FRACTIONS},
+            factor=1 / (1 + MARGINAL),
         ),
-        Verdict(
-            f"{found}: {steep} is at least {MUCH:.0%} above {uniform} at 0.6, 0.8 and 1.0",
-            *all_below({f"{f:g}": (at[uniform, f], at[steep, f]) for f in LONG}, factor=1 + MUCH),
+        verdict_below(
+            f"{label}: {steep} is at least {MUCH:.0%} above {uniform} at 0.6, 0.8 and 1.0",
             "Geo(0.1) becomes much worse with large code length (0.6, 0.8, 1.0)",
+            {f"{f:g}": (at[uniform, f], at[steep, f]) for f in LONG},
+            factor=1 + MUCH,
         ),
     ]
 
 
-def draw(path: Path) -> Path:
-    """The figure beside a results file, from its numbers alone."""
-    import matplotlib.figure
-
-    results = read(path)
-    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+def draw(results: Results) -> Any:
+    """Draw the distributions and FID by code length."""
+    figure = new_figure(9.0, 3.6)
     distributions, distances = figure.subplots(1, 2)
     for series, style in zip(SERIES, ("o-", "s-", "^-"), strict=True):
-        distribution = curve(results.rows, series, "keep", "probability")
-        distributions.plot(list(distribution), list(distribution.values()), label=series)
-        plot(distances, results.rows, series, style)
-    distributions.set(xlabel="codes kept", ylabel="probability", title="law in training", ylim=(0, None))
-    distances.set(xlabel="fraction of the codes", ylabel=label(results.rows), title=results.dataset, ylim=(0, None))
+        plot_curve(distributions, results.rows, series, "keep", "probability")
+        plot_fid(distances, results.rows, series, style)
+    distributions.set(xlabel="codes kept", ylabel="probability", title="distribution in training", ylim=(0, None))
+    distances.set(xlabel="fraction of the codes", ylabel=fid_label(results.rows), title=results.dataset, ylim=(0, None))
     for axes in (distributions, distances):
         axes.legend()
-    return write_figure(path, figure)
+    return figure

@@ -1,48 +1,82 @@
-"""Kinds of runs by name: what `anytime train` is told for each, and whose first stages are the same."""
+"""The runs that experiments compare. Each variant is trained once for all experiments."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+import torch
 
 from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.losses import Reduction
+from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
+from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, VAEStage
+from anytime.core.errors import UserError
+from anytime.core.pause import Pause
+from anytime.core.progress import Reporter
+from anytime.data import Dataset
+from anytime.experiments.cache import TrainingRecord
+from anytime.recipes.build import AnyRunConfig, build_config
 from anytime.recipes.modify import PriorType
+from anytime.sampling.budget import code_count
+from anytime.training.config import SMOKE_EXAMPLES, RunConfig, Scale
+from anytime.training.run import train, train_spec, training_subset
+from anytime.training.run_dir import RunPaths, check_finished_run
+from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
+
+TAILORED_FRACTIONS = (0.2, 0.4, 0.6, 0.8)
+TRAIN_SIZES = (25_000, 10_000, 5_000)
+CIFAR10_EXAMPLES = 50_000  # a smoke run takes the same share of its examples as `examples` is of these
+MIN_EXAMPLES = 32  # a smoke run's batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """The recipe, and what is changed in it."""
+    """A recipe and what changes in it."""
 
+    name: str
     recipe: Literal["paper", "best", "original", "vae", "pixels", "pca"] = "paper"
     truncation: str | None = None
     layout: Layout | None = None
     prior: PriorType | None = None
     fraction: float | None = None
-    """Of the recipe's number of codes, for models that are made for fewer."""
+    """Length of the model, as a fraction of the recipe's."""
     examples: int | None = None
-    """Training pictures, where not all of them."""
+    """Number of training images; None for all."""
     reduction: Reduction | None = None
-    """Of the autoencoder's loss, where it is not the recipe's."""
+    """Reduction of the autoencoder's loss; None for the recipe's."""
     select_by: Literal["total", "reconstruction"] | None = None
-    """The validation loss that selects the autoencoder's epoch, where it is not the recipe's."""
+    """Validation loss that selects the autoencoder's epoch; None for the recipe's."""
     reuse: str | None = None
-    """The kind whose first stages are taken over."""
+    """The variant whose first stages are the same."""
     run_suffix: str | None = None
-    """In the names of runs, behind the recipe's, where it is not the kind's own name."""
+    """What follows the recipe in the run's name; None for the variant's name."""
 
     @property
-    def codes(self) -> bool:
-        """Whether all of the shared autoencoder is taken over: a prior on the same codes."""
+    def reuses_codes(self) -> bool:
+        """Return whether the whole autoencoder is reused: another prior on the same codes."""
         return self.reuse is not None and self.prior is not None
 
+    @property
+    def overrides(self) -> list[str]:
+        """Return the settings that change in both stages of the autoencoder, as `--set` takes them."""
+        changes = {"reduction": self.reduction, "select_by": self.select_by}
+        return [f"{stage}.{key}={value}" for key, value in changes.items() if value for stage in ("pretrain", "ordered")]
 
-TAILORED_FRACTIONS = (0.2, 0.4, 0.6, 0.8)
-TRAIN_SIZES = (25_000, 10_000, 5_000)
+    def run_name(self, dataset: str, scale: Scale, seed: int) -> str:
+        """Return the name of the run directory.
+
+        >>> VARIANTS["ordered"].run_name("cifar10", "short", 0), VARIANTS["original"].run_name("celeba", "full", 1)
+        ('cifar10-paper-short-ordered-0', 'celeba-original-full-1')
+        """
+        suffix = self.run_suffix or self.name
+        return "-".join([dataset, self.recipe, scale, *([] if suffix == self.recipe else [suffix]), str(seed)])
 
 
 def tailored(fraction: float) -> str:
-    """The kind that is made for a part of the codes; for all of them it is the unordered model.
+    """Return the variant made for a fraction of the codes; for all of them it is the unordered model.
 
     >>> tailored(0.2), tailored(1.0)
     ('tailored-0.2', 'unordered')
@@ -51,7 +85,7 @@ def tailored(fraction: float) -> str:
 
 
 def with_examples(variant: str, examples: int | None) -> str:
-    """The kind with so many training pictures, None for all.
+    """Return the variant with that number of training images, None for all.
 
     >>> with_examples("ordered", 5000), with_examples("ordered", None)
     ('ordered-5k', 'ordered')
@@ -59,28 +93,150 @@ def with_examples(variant: str, examples: int | None) -> str:
     return variant if examples is None else f"{variant}-{examples // 1000}k"
 
 
-VARIANTS = {
-    "ordered": Variant(),
-    "unordered": Variant(truncation="full", reuse="ordered"),
-    "spatial": Variant(layout="spatial"),
-    "original": Variant(recipe="original"),
-    "best": Variant(recipe="best", run_suffix="ordered"),
-    "best-unordered": Variant(recipe="best", truncation="full", reuse="best", run_suffix="unordered"),
-    "lstm": Variant(prior="lstm", reuse="ordered"),
-    "pixelcnn": Variant(prior="pixelcnn", reuse="ordered"),
-    "geometric-0.03": Variant(truncation="geometric:0.03", reuse="ordered"),
-    "geometric-0.1": Variant(truncation="geometric:0.1", reuse="ordered"),
-    **{tailored(fraction): Variant(truncation="full", fraction=fraction) for fraction in TAILORED_FRACTIONS},
-    **{with_examples("ordered", count): Variant(examples=count) for count in TRAIN_SIZES},
-    **{
-        with_examples("unordered", count): Variant(truncation="full", examples=count, reuse=with_examples("ordered", count))
-        for count in TRAIN_SIZES
-    },
-    "ordered-vae": Variant(recipe="vae"),
-    "standard-vae": Variant(recipe="vae", truncation="full", reuse="ordered-vae"),
-    "sums": Variant(reduction="sum"),
-    "sums-by-reconstruction": Variant(reduction="sum", select_by="reconstruction"),
-    "means-by-reconstruction": Variant(select_by="reconstruction"),
-    "pixels": Variant(recipe="pixels"),
-    "pca": Variant(recipe="pca"),
-}
+_ALL = (
+    Variant(name="ordered"),
+    Variant(name="unordered", truncation="full", reuse="ordered"),
+    Variant(name="spatial", layout="spatial"),
+    Variant(name="original", recipe="original"),
+    Variant(name="best", recipe="best", run_suffix="ordered"),
+    Variant(name="best-unordered", recipe="best", truncation="full", reuse="best", run_suffix="unordered"),
+    Variant(name="lstm", prior="lstm", reuse="ordered"),
+    Variant(name="pixelcnn", prior="pixelcnn", reuse="ordered"),
+    Variant(name="geometric-0.03", truncation="geometric:0.03", reuse="ordered"),
+    Variant(name="geometric-0.1", truncation="geometric:0.1", reuse="ordered"),
+    *(Variant(name=tailored(f), truncation="full", fraction=f) for f in TAILORED_FRACTIONS),
+    *(Variant(name=with_examples("ordered", n), examples=n) for n in TRAIN_SIZES),
+    *(
+        Variant(name=with_examples("unordered", n), truncation="full", examples=n, reuse=with_examples("ordered", n))
+        for n in TRAIN_SIZES
+    ),
+    Variant(name="ordered-vae", recipe="vae"),
+    Variant(name="standard-vae", recipe="vae", truncation="full", reuse="ordered-vae"),
+    Variant(name="sums", reduction="sum"),
+    Variant(name="sums-by-reconstruction", reduction="sum", select_by="reconstruction"),
+    Variant(name="means-by-reconstruction", select_by="reconstruction"),
+    Variant(name="pixels", recipe="pixels"),
+    Variant(name="pca", recipe="pca"),
+)
+VARIANTS = {variant.name: variant for variant in _ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run: what is trained, where, and the command that trains the same."""
+
+    variant: Variant
+    config: AnyRunConfig
+    run_dir: Path
+    reuse: Path | None  # a run whose first stages are the same
+    command: str
+    full_epochs: str  # of the recipe at full scale
+
+    @property
+    def epochs(self) -> str:
+        """Return the epochs of all stages, such as `200 + 200 + 50`."""
+        return _epochs(self.config)
+
+    @property
+    def codes(self) -> RunConfig:
+        """Return the config of a run with codes."""
+        assert isinstance(self.config, RunConfig)
+        return self.config
+
+
+def stages(config: AnyRunConfig) -> dict[str, AutoencoderStage | VAEStage | PriorStage | FinetuneStage]:
+    """Return the stages of a run by name, in order."""
+    named = {name: getattr(config, name, None) for name in ("pretrain", "ordered", "prior", "finetune")}
+    return {name: stage for name, stage in named.items() if stage is not None}
+
+
+def _epochs(config: AnyRunConfig) -> str:
+    return " + ".join(str(stage.epochs) for stage in stages(config).values())
+
+
+def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> PlannedRun:
+    """Plan the run of a variant: `runs/cifar10-paper-short-ordered-0`. `local` says that the data is a local copy."""
+    variant = VARIANTS[name]
+    full = _config(variant, dataset, "full")
+    config = _config(variant, dataset, scale, seed, device)
+    run_name = variant.run_name(dataset.name, scale, seed)
+    reuse = VARIANTS[variant.reuse].run_name(dataset.name, scale, seed) if variant.reuse else None
+    words = ["anytime", "train", dataset.name, "--recipe", variant.recipe]
+    words += ["--layout", variant.layout] if variant.layout else []
+    words += ["--length", str(_length(full))] if variant.fraction else []
+    words += ["--prior", variant.prior] if variant.prior else []
+    words += [] if scale == "full" else ["--scale", scale]
+    words += ["--truncation", variant.truncation] if variant.truncation else []
+    words += ["--set", f"examples={config.examples}"] if variant.examples else []
+    words += [word for override in variant.overrides for word in ("--set", override)]
+    words += ["--data", "DIR"] if local else []
+    words += ["--seed", str(seed)] if seed else []
+    words += ["--reuse", f"runs/{reuse}"] if reuse else []
+    words += ["--out", f"runs/{run_name}"]
+    return PlannedRun(variant, config, runs / run_name, runs / reuse if reuse else None, shlex.join(words), _epochs(full))
+
+
+def _config(variant: Variant, dataset: Dataset, scale: Scale, seed: int = 0, device: str = "cpu") -> AnyRunConfig:
+    """Build what `anytime train` builds from the same words."""
+    length = None
+    if variant.fraction:
+        length = code_count(_length(build_config(dataset.name, variant.recipe, dataset.shape)), fraction=variant.fraction)
+    return build_config(
+        dataset.name,
+        variant.recipe,
+        dataset.shape,
+        scale,
+        truncation=variant.truncation,
+        layout=variant.layout,
+        prior=variant.prior,
+        length=length,
+        examples=_examples(variant.examples, scale) if variant.examples else None,
+        seed=seed,
+        device=device,
+        overrides=variant.overrides,
+    )
+
+
+def _length(config: AnyRunConfig) -> int:
+    assert isinstance(config, RunConfig)
+    return config.model.autoencoder.length
+
+
+def _examples(count: int, scale: Scale) -> int:
+    return count if scale != "smoke" else max(MIN_EXAMPLES, count * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
+
+
+def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> TrainingRecord:
+    """Train a run, or resume it, unless it is finished; return how it was trained."""
+    if not RunPaths(run.run_dir).finished:
+        reporter.say(f"training {run.run_dir.name}: {run.epochs} epochs")
+        reuse, command = _reused_run(run, reporter)
+        arguments = (dataset, run.run_dir, device, reporter, command, reuse, pause)
+        match run.config:
+            case RunConfig() as config:
+                train(config, *arguments)
+            case VAERunConfig() as config:
+                train_spec(VAERunSpec, config, *arguments)
+            case DensityRunConfig() as config:
+                train_spec(DensityRunSpec, config, *arguments)
+        # Compiled steps of several runs in one process would hit the compiler's limit and silently fall back to eager.
+        torch.compiler.reset()
+        pause.check(f"{run.run_dir.name} is trained")
+    start = check_finished_run(run.run_dir, run.config, training_subset(dataset, run.config))
+    return TrainingRecord(**{key: start[key] for key in ("command", "examples", "hardware", "commit", "date", "precision")})
+
+
+def _reused_run(run: PlannedRun, reporter: Reporter) -> tuple[Path | None, str]:
+    """Return the run whose first stages are reused, and the command. That run may be missing, as on another machine."""
+    last_reused = "ordered" if run.variant.reuses_codes else "pretrain"
+    if run.reuse is None or RunPaths(run.reuse).stage_weights(last_reused).is_file():
+        return run.reuse, run.command
+    if any(RunPaths(run.run_dir).checkpoints.glob("step-*")):  # started, and past the reused stages
+        return None, run.command
+    if run.variant.reuses_codes:
+        raise UserError(
+            f"{run.run_dir.name} is trained on the codes of {run.reuse}, which is missing; copy that run here, "
+            "or remove its measurements to train it again"
+        )
+    reporter.say(f"{run.reuse} is missing: the first stage is trained again")
+    return None, run.command.replace(f" --reuse runs/{run.reuse.name}", "")

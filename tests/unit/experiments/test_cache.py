@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,15 +11,11 @@ from anytime import data
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause, Paused
 from anytime.core.results import Row, Verdict
-from anytime.experiments import speed
-from anytime.experiments.cache import Measurement, MeasurementCache
+from anytime.experiments.cache import Measurement, MeasurementCache, TrainingRecord
 from anytime.experiments.runner import ExperimentContext, Runner
-from anytime.recipes.modify import with_scale
-from anytime.recipes.presets import preset
-from anytime.training.config import RunConfig
-from anytime.training.run_dir import config_identity, upgrade_config
 
-MEASUREMENT = Measurement({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, {})
+RECORD = TrainingRecord("anytime train mnist", 64, "CPU", None, "2026-01-01", "float32")
+MEASUREMENT = Measurement({"samples": 10, "fractions": (0.2, 1.0)}, [{"fid": 3.15}], {"torch": "2.13"}, RECORD)
 
 
 def test_measurement_is_found_by_its_facts(tmp_path: Path) -> None:
@@ -31,7 +24,7 @@ def test_measurement_is_found_by_its_facts(tmp_path: Path) -> None:
     assert cache.store("ordered 0", MEASUREMENT).rows == MEASUREMENT.rows
     again = MeasurementCache(cache.path)
     found = again.find("ordered 0", MEASUREMENT.facts)
-    assert found is not None and found.rows == [{"fid": 3.15}]
+    assert found is not None and (found.rows, found.training) == ([{"fid": 3.15}], RECORD)
     assert again.find("ordered 0", MEASUREMENT.facts | {"samples": 11}) is None
     assert again.find("ordered 1", MEASUREMENT.facts) is None
 
@@ -85,9 +78,7 @@ def test_the_environment_is_that_of_the_measurements(tmp_path: Path) -> None:
     cache = runner(tmp_path).cache
     here = runner(tmp_path)
     here.measure_data("here", {}, list)
-    elsewhere = Measurement(
-        here.cache._measurements()["here"].facts, [], here.environments[0] | {"hardware": "NVIDIA H200"}, {}
-    )
+    elsewhere = Measurement(here.cache._measurements()["here"].facts, [], here.environments[0] | {"hardware": "NVIDIA H200"})
     cache.store("there", elsewhere)
     again = runner(tmp_path)
     again.measure_data("there", {}, list)
@@ -99,38 +90,3 @@ def test_the_environment_is_that_of_the_measurements(tmp_path: Path) -> None:
 def test_synthetic_data_decides_nothing(tmp_path: Path) -> None:
     (verdict,) = runner(tmp_path).results([], [Verdict("claim", True, "evidence", "paper")]).verdicts
     assert verdict == Verdict("claim", None, "evidence", "paper")
-
-
-def test_measurements_survive_new_config_keys(tmp_path: Path) -> None:
-    """A key that the config had not when a run was measured has its default; with another value it is another run."""
-    config = with_scale(preset("digits", "paper", (1, 28, 28)), "smoke")
-    old = config_identity(config)
-    del old["finetune"], old["pretrain"]["hflip"], old["model"]["autoencoder"]["network"]
-    cache = MeasurementCache(tmp_path / "kept.json")
-    cache.store("ordered 0", Measurement({"run": old}, [{"x": 1}], {}, {}))
-
-    def found(now: RunConfig) -> bool:
-        def update(facts: dict[str, Any]) -> dict[str, Any]:
-            return {**facts, "run": upgrade_config(facts["run"], now)}
-
-        facts = {"run": config_identity(now)}
-        assert (cache.find("ordered 0", facts, update) is not None) == cache.holds("ordered 0", facts, update)
-        return cache.holds("ordered 0", facts, update)
-
-    assert found(config)
-    assert not found(replace(config, pretrain=replace(config.pretrain, hflip=True)))
-    assert cache.find("ordered 0", {"run": config_identity(config)}) is None
-    cache.store("ordered 0", Measurement({"run": {"no": "config"}}, [], {}, {}))
-    assert not found(config)
-
-
-def test_timings_survive_new_config_keys() -> None:
-    configs = [with_scale(preset("mnist", which, (1, 28, 28)), "smoke") for which in ("paper", "original")]
-    today = {"networks": [config_identity(config)["model"] for config in configs], "batch": 10}
-    older = copy.deepcopy(today)
-    del older["networks"][0]["autoencoder"]["network"], older["networks"][1]["autoencoder"]["quantizer"]["init"]
-    assert older != today
-    assert speed.update_facts(configs, older) == today
-    older["networks"][0]["autoencoder"]["length"] = 15
-    assert speed.update_facts(configs, older) != today
-    assert speed.update_facts(configs, {"batch": 10}) == {"networks": [], "batch": 10}

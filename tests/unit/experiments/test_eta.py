@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from anytime import data
+from anytime import __version__, data
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER
 from anytime.core.progress import SilentReporter
 from anytime.experiments.cache import Measurement
 from anytime.experiments.eta import eta, remaining_steps, seconds_per_step
-from anytime.experiments.runner import ExperimentContext, Runner
-from anytime.experiments.runs import PlannedRun, ensure_trained, plan
+from anytime.experiments.runner import ExperimentContext, RunMeasurement, Runner
+from anytime.experiments.variants import PlannedRun, ensure_trained, plan
 from anytime.training.log import read
 from anytime.training.run_dir import config_identity, data_digest
 
@@ -57,30 +57,37 @@ def test_steps_are_those_of_the_log(dataset: data.Dataset, tmp_path: Path) -> No
     assert eta([ordered, lstm], dataset).startswith("1 run to train, 4 steps: mnist-paper-smoke-lstm-0 (prior 4); about 0.")
 
 
-def test_experiment_announces_training(dataset: data.Dataset, tmp_path: Path) -> None:
+def runner(experiment: str, dataset: data.Dataset, runs: Path) -> tuple[Runner, list[str]]:
     reporter = RecordingReporter()
-    runner = Runner("vae", ExperimentContext(dataset=dataset, scale="short", device=CPU, runs=tmp_path, reporter=reporter))
-    runner.announce([("ordered-vae", 0), ("standard-vae", 0)])
-    assert reporter.messages == [
+    context = ExperimentContext(dataset=dataset, scale="short", device=CPU, runs=runs, reporter=reporter)
+    return Runner(experiment, context), reporter.messages
+
+
+def measurements(*variants: str, **facts: str) -> list[RunMeasurement]:
+    return [RunMeasurement(variant=variant, seed=0, measure=list, facts=facts) for variant in variants]
+
+
+def test_experiment_announces_training(dataset: data.Dataset, tmp_path: Path) -> None:
+    vae, messages = runner("vae", dataset, tmp_path)
+    vae.announce(measurements("ordered-vae", "standard-vae"))
+    assert messages == [
         "2 runs to train, 160 steps: mnist-vae-short-ordered-vae-0 (pretrain 40 + ordered 60), "
         "mnist-vae-short-standard-vae-0 (ordered 60)"
     ]
 
 
 def test_measurement_with_other_facts_is_not_reused(dataset: data.Dataset, tmp_path: Path) -> None:
-    reporter = RecordingReporter()
-    runner = Runner("vae", ExperimentContext(dataset=dataset, scale="short", device=CPU, runs=tmp_path, reporter=reporter))
-    known = {"run": config_identity(runner.plan("standard-vae", 0).config), "data": data_digest(dataset), "hardware": "this"}
-    runner.cache.store("standard-vae 0", Measurement(known, [], {}, {}))
+    vae, messages = runner("vae", dataset, tmp_path)
+    run = config_identity(vae.plan("standard-vae", 0).config)
+    known = {"hardware": "this", "run": run, "data": data_digest(dataset), "anytime": __version__}
+    vae.cache.store("standard-vae 0", Measurement(known, [], {}))
     for hardware in ("this", "that"):
-        runner.announce([("standard-vae", 0)], facts={"hardware": hardware})
-    assert reporter.messages[0] == "nothing to train" and reporter.messages[1].startswith("1 run to train")
+        vae.announce(measurements("standard-vae", hardware=hardware))
+    assert messages[0] == "nothing to train" and messages[1].startswith("1 run to train")
 
 
 def test_too_small_dataset_is_refused_before_training(dataset: data.Dataset, tmp_path: Path) -> None:
-    runner = Runner("regularization", ExperimentContext(dataset=dataset, scale="short", device=CPU, runs=tmp_path / "runs"))
-    with pytest.raises(
-        UserError, match="trains on 5,000 pictures, more than the 64 of mnist; choose a larger set with --dataset"
-    ):
-        runner.announce([("ordered", 0), ("ordered-5k", 0)])
+    regularization, _ = runner("regularization", dataset, tmp_path / "runs")
+    with pytest.raises(UserError, match="trains on 5,000 images, more than the 64 of mnist; choose a larger `dataset`"):
+        regularization.measure_runs(measurements("ordered", "ordered-5k"))
     assert not (tmp_path / "runs").exists()

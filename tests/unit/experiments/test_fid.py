@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from anytime.core.results import Results, Row
+from anytime.core.results import Row
 from anytime.experiments import fid
 
 GOOD = {"ordered": (121.9, 94.7, 88.6, 87.7, 88.2), "unordered": (178.4, 130.4, 111.9, 106.2, 90.0)}
@@ -76,9 +74,3 @@ def test_numbers_of_another_network_are_not_called_fid() -> None:
     claims = [verdict.claim for verdict in fid.decide(rows(0, "frechet_random", **GOOD))]
     assert all(claim.startswith("frechet_random: ") and "FID" not in claim for claim in claims)
     assert all(verdict.claim.startswith("FID: ") for verdict in fid.decide(rows(0, **GOOD)))
-
-
-def test_the_figure_comes_from_the_file_alone(tmp_path: Path) -> None:
-    found = [*rows(0, **GOOD), *rows(1, **GOOD), *rows(0, original=GOOD["unordered"]), {"series": fid.HELD_OUT, "fid": 3.15}]
-    path = Results("fid", "cifar10", "", {}, "", found, []).write(tmp_path)
-    assert fid.draw(path).read_bytes()[:4] == b"\x89PNG"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from anytime.core.results import Results, Row, read
+from anytime.core.results import Row
 from anytime.experiments import ordering
 
 ORDERED = [1.0, 0.30, 0.22, 0.17, 0.14, 0.12, 0.11, 0.105, 0.102, 0.101, 0.1005]
@@ -16,7 +14,7 @@ PRINCIPAL = [1.0, 0.60, 0.50, 0.42, 0.36, 0.31, 0.28, 0.26, 0.25, 0.24, 0.23]
 
 def rows(ordered: list[float], unordered: list[float] = UNORDERED, principal: list[float] = PRINCIPAL) -> list[Row]:
     named = {"ordered": ordered, "unordered": unordered, "pca": principal}
-    return [row for name, errors in named.items() for row in ordering.error_rows({"series": name}, errors)]
+    return [row for name, errors in named.items() for row in ordering.error_rows(errors, series=name)]
 
 
 def holds(found: list[Row]) -> list[bool | None]:
@@ -25,7 +23,7 @@ def holds(found: list[Row]) -> list[bool | None]:
 
 
 def test_rows_hold_error_and_gain_of_every_length() -> None:
-    found = ordering.error_rows({"series": "ordered", "seed": 0}, ORDERED)
+    found = ordering.error_rows(ORDERED, series="ordered", seed=0)
     assert [row["codes"] for row in found] == list(range(11))
     assert [row["error"] for row in found] == ORDERED
     assert found[0]["gain"] is None
@@ -52,14 +50,5 @@ def test_full_length_and_none_at_all_are_left_out() -> None:
 
 
 def test_seeds_are_averaged() -> None:
-    both = rows(ORDERED) + ordering.error_rows({"series": "ordered", "seed": 1}, [error + 0.5 for error in ORDERED])
+    both = rows(ORDERED) + ordering.error_rows([error + 0.5 for error in ORDERED], series="ordered", seed=1)
     assert holds(both)[0] is False
-
-
-@pytest.mark.parametrize("gains", [True, False])
-def test_the_figure_comes_from_the_file_alone(tmp_path: Path, gains: bool) -> None:
-    """With gains, or without them as in files of the earlier experiment."""
-    found = rows(ORDERED) if gains else [{k: v for k, v in row.items() if k != "gain"} for row in rows(ORDERED)]
-    path = Results("ordering", "cifar10", "", {}, "", found, []).write(tmp_path)
-    assert ordering.draw(path).read_bytes()[:4] == b"\x89PNG"
-    assert read(path).rows == found

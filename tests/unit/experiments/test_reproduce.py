@@ -9,7 +9,7 @@ import pytest
 import anytime
 from anytime.core.errors import UserError
 from anytime.core.results import Results
-from anytime.experiments import reproduce
+from anytime.experiments import reproduce, theorem
 from anytime.experiments.registry import EXPERIMENTS, find
 
 
@@ -37,6 +37,16 @@ def test_larger_scales_are_not_replaced(tmp_path: Path) -> None:
     reproduce.check_overwrite(tmp_path, "fid", "cifar10", "full")
     reproduce.check_overwrite(tmp_path, "fid", "celeba", "smoke")
     with pytest.raises(
-        UserError, match="holds results of --scale short, which --scale smoke would replace; choose another --out"
+        UserError, match="holds results of `scale` short, which `scale` smoke would replace; choose another `out`"
     ):
         reproduce.check_overwrite(tmp_path, "fid", "cifar10", "smoke")
+
+
+def test_figure_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    results = theorem.compute((0.4, 0.3, 0.2, 0.1), length=3)
+    assert reproduce.write_results(results, tmp_path).figure == tmp_path / "theorem" / "discrete.png"
+    (tmp_path / "theorem" / "discrete.png").unlink()
+    (tmp_path / "theorem" / "discrete.png").mkdir()
+    with pytest.raises(UserError, match=r"discrete\.png cannot be written"):
+        reproduce.write_results(results, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "theorem").iterdir()) == ["discrete.json", "discrete.png"]

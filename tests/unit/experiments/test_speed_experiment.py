@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anytime.core.results import Results, Row
+from anytime.core.results import Row
 from anytime.experiments import speed
 
 EAGER = {0.2: 130.0, 0.4: 250.0, 0.6: 372.0, 0.8: 490.0, 1.0: 610.0}
@@ -57,8 +56,3 @@ def test_faster_engine_is_reported_but_not_judged() -> None:
     verdicts = speed.decide(rows() + quick)
     assert [verdict.holds for verdict in verdicts] == [True] * 5
     assert "the cuda engine takes 12.0 s, saving 0%" in verdicts[4].evidence
-
-
-def test_the_figure_comes_from_the_file_alone(tmp_path: Path) -> None:
-    path = Results("speed", "celeba", "", {"hardware": "a machine"}, "", rows(), []).write(tmp_path)
-    assert speed.draw(path).read_bytes()[:4] == b"\x89PNG"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anytime.experiments.statistics import MIN_RELATIVE_GAP, all_below, all_hold, is_below, mean_over, values
+from anytime.experiments.statistics import MIN_RELATIVE_GAP, all_hold, is_below, mean_over, values, verdict_below
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def test_one_seed_decides_what_is_far_apart() -> None:
 
 def test_all_positions_must_agree() -> None:
     near, far, wrong = ([90.0], [91.0]), ([80.0], [90.0]), ([95.0], [90.0])
-    assert all_below({"a": far, "b": far})[0] is True
-    assert all_below({"a": far, "b": near})[0] is None
-    assert all_below({"a": far, "b": near, "c": wrong})[0] is False
+    assert verdict_below("", "", {"a": far, "b": far}).holds is True
+    assert verdict_below("", "", {"a": far, "b": near}).holds is None
+    assert verdict_below("", "", {"a": far, "b": near, "c": wrong}).holds is False
     assert all_hold([]) is True
 
 
 def test_a_factor_sets_the_bar_and_not_the_numbers() -> None:
-    holds, text = all_below({"0.6": ([88.6], [100.0])}, factor=1.1)
-    assert holds is None
-    assert text == "0.6: 88.6 against 100.0; one seed, up to 3% may be chance"
-    assert all_below({"0.6": ([88.6], [101.0])}, factor=1.1)[0] is True
-    assert all_below({"0.6": ([88.0, 89.0], [99.0, 102.0])})[1].endswith("spread over seeds up to 3.0")
+    verdict = verdict_below("claim", "paper", {"0.6": ([88.6], [100.0])}, factor=1.1)
+    assert (verdict.claim, verdict.holds, verdict.paper) == ("claim", None, "paper")
+    assert verdict.evidence == "0.6: 88.6 against 100.0; one seed, up to 3% may be chance"
+    assert verdict_below("", "", {"0.6": ([88.6], [101.0])}, factor=1.1).holds is True
+    assert verdict_below("", "", {"0.6": ([88.0, 89.0], [99.0, 102.0])}).evidence.endswith("spread over seeds up to 3.0")
 
 
 def test_numbers_come_by_seed() -> None:
