@@ -1,4 +1,4 @@
-"""Shared by all tests: shapes in signatures are checked at run time; threads are few, as parallel tests would fight."""
+"""Shared by all tests: shapes in signatures are checked at run time; one thread each, as tests run in parallel."""
 
 from __future__ import annotations
 

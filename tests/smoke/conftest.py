@@ -1,4 +1,4 @@
-"""Whole commands in processes of their own, and folders that all parallel workers share."""
+"""Commands in their own processes, and directories that all parallel workers share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from anytime.core.errors import UserError
 from anytime.core.storage import read_tensors
 from anytime.experiments.registry import EXPERIMENTS
 
-collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other folders have modules of the same name
+collect_ignore = ["conftest.py", "rank.py"]  # no doctests here, and other directories have modules of the same name
 TIMEOUT = 120  # seconds to wait for a process that should answer within a few
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts `python -m anytime`, or the same under torchrun, with a cache of its own."""
+    """Starts `python -m anytime`, also under torchrun, with its own cache."""
 
     cache: Path
 
@@ -38,14 +38,14 @@ class Launcher:
         return os.environ | {"PYTHONPATH": source, "ANYTIME_CACHE": str(self.cache)}
 
     def run(self, *words: object, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-        """A command to its end; with `limit_bytes`, in a world where no file can grow larger."""
+        """Run a command to its end; with `limit_bytes`, no file can grow larger."""
         command = [sys.executable, "-m", "anytime", *map(str, words)]
         if limit_bytes is not None:
             command = ["bash", "-c", f'ulimit -f {limit_bytes // 1024}; exec "$@"', "bash", *command]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=TIMEOUT)
 
     def start(self, *words: object, stderr_path: Path, ranks: int = 1) -> subprocess.Popen[bytes]:
-        """Begin a command in a process group of its own; what it says on stderr goes to a file."""
+        """Start a command in its own process group, with stderr in a file."""
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         command = [sys.executable, *torchrun, "-m", "anytime", *map(str, words)]
         with stderr_path.open("wb") as stderr:
@@ -54,7 +54,7 @@ class Launcher:
             )
 
     def kill_when(self, condition: Callable[[], bool], *words: object, stderr_path: Path, ranks: int = 1) -> bool:
-        """Start a command and kill it, with all its ranks, as soon as it is ready for it; False if it ended before."""
+        """Start a command and kill it, with all its ranks, when `condition` holds; return False if it ended before."""
         process = self.start(*words, stderr_path=stderr_path, ranks=ranks)
         deadline = time.monotonic() + TIMEOUT
         try:
@@ -70,13 +70,13 @@ class Launcher:
 
     @staticmethod
     def steps(run: Path) -> int:
-        """How many steps of all stages the newest checkpoint holds."""
+        """Return the number of steps of all stages in the newest checkpoint."""
         return int(newest(run).get("total_steps", 0))
 
     def kill_inside(
         self, stage: str, run: Path, *words: object, stderr_path: Path, after: int = 3, ranks: int = 1
     ) -> dict[str, Any]:
-        """Kill a command inside a stage, `after` some steps of it; returns where its newest checkpoint then stands."""
+        """Kill a command inside a stage, `after` some steps of it; return the metadata of its newest checkpoint."""
         assert self.kill_when(lambda: _inside(newest(run), stage, after), *words, stderr_path=stderr_path, ranks=ranks)
         return newest(run)
 
@@ -86,11 +86,11 @@ def _inside(facts: dict[str, Any], stage: str, after: int) -> bool:
 
 
 def newest(run: Path) -> dict[str, Any]:
-    """The facts of the newest checkpoint of a run; empty before the first."""
+    """Return the metadata of the newest checkpoint of a run; empty before the first."""
     for path in sorted((run / "checkpoints").glob("step-*.safetensors"), reverse=True):
         try:
             return read_tensors(path)[1]
-        except (UserError, OSError):  # removed meanwhile: a newer one is there
+        except (UserError, OSError):  # removed in the meantime: there is a newer one
             continue
     return {}
 
@@ -102,7 +102,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
-    """`once(name, make)`: a folder that `make` fills once, whichever of the parallel workers comes first."""
+    """`once(name, make)`: a directory that `make` fills once, in whichever parallel worker comes first."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -126,7 +126,7 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """The last thing said on stderr, which must be the one sentence of a mistake."""
+        """The last line on stderr, which must be the one sentence of a mistake."""
         last = self.err.splitlines()[-1]
         assert self.status == 2
         assert last.startswith("anytime: ")
@@ -137,7 +137,7 @@ class Outcome:
 
 @pytest.fixture
 def run_cli(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """`here("train", …)`: a command in this process, where starting one would only cost time."""
+    """`run_cli("train", …)`: a command in this process, which is faster than starting one."""
     monkeypatch.setenv("ANYTIME_CACHE", str(launcher.cache))
 
     def give(*words: object) -> Outcome:
@@ -151,18 +151,18 @@ def run_cli(capsys: pytest.CaptureFixture[str], launcher: Launcher, monkeypatch:
     return give
 
 
-DECAY = "model.autoencoder.quantizer.ema_decay=0.6"  # entries die within a dozen steps, so that restarts happen at smoke scale
+DECAY = "model.autoencoder.quantizer.ema_decay=0.6"  # codes die within a dozen steps, so that they are revived at smoke scale
 RECIPES = {
     "paper": ("train", "digits", "--scale", "smoke", "--recipe", "paper"),
     "best": ("train", "digits", "--scale", "smoke", "--recipe", "best", "--set", DECAY),
 }
-"""A codebook that learns by gradient, and one of running means with restarts."""
+"""A codebook trained by gradients, and an EMA codebook with revived dead codes."""
 LONGER = ("--set", "pretrain.epochs=6", "--set", "ordered.epochs=6", "--set", "prior.epochs=6")
 
 
 @pytest.fixture(scope="session")
 def finished(once: Callable[[str, Callable[[Path], None]], Path], launcher: Launcher) -> Callable[[str], Path]:
-    """`finished("best")`: an uninterrupted run of a recipe, 48 steps a stage; what it said is beside it in .out and .err."""
+    """`finished("best")`: an uninterrupted run of a recipe, 48 steps per stage, with its output beside it in .out and .err."""
 
     def make(recipe: str, run: Path) -> None:
         done = launcher.run(*RECIPES[recipe], *LONGER, "--json", "--out", run)
@@ -175,7 +175,7 @@ def finished(once: Callable[[str, Callable[[Path], None]], Path], launcher: Laun
 
 @pytest.fixture(scope="session")
 def command_of() -> Callable[[str, Path], tuple[str, ...]]:
-    """The words of the command that made `finished(recipe)`, for another folder."""
+    """The command that made `finished(recipe)`, for another run directory."""
     return lambda recipe, run: (*RECIPES[recipe], *LONGER, "--out", str(run))
 
 
@@ -183,7 +183,7 @@ def command_of() -> Callable[[str, Path], tuple[str, ...]]:
 def appendix_runs(
     experiment_runs: Path, run_cli: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]
 ) -> Path:  # fmt: skip
-    """Those and all that the appendix's experiments train beside them; what each said is in NAME.err."""
+    """`experiment_runs` and the runs of the appendix; the stderr of each experiment is in NAME.err."""
 
     def make(folder: Path) -> None:
         shutil.copytree(experiment_runs, folder, dirs_exist_ok=True)
@@ -198,7 +198,7 @@ def appendix_runs(
 
 @pytest.fixture
 def experiment_runs(run_cli: Callable[..., Outcome], once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """All kinds of runs that experiments compare, trained once by those that need them; their results are in results/."""
+    """All kinds of runs that experiments compare, trained once; their results are in results/."""
 
     def make(folder: Path) -> None:
         for name in ("fid", "layout"):

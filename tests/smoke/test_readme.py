@@ -18,9 +18,15 @@ ROOT = Path(anytime.__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = ("anytime", ".venv/bin/anytime")
 EXPECTED = {
-    "README.md": ("digits.png", "refining.gif", "images.png", "runs/mnist-paper/evaluation/report.html", "results/theorem/discrete.png"),
+    "README.md": (
+        "digits.png",
+        "refining.gif",
+        "images.png",
+        "runs/mnist-paper/evaluation/report.html",
+        "results/theorem/discrete.png",
+    ),
     "docs/tutorial.md": ("quarter.png", "full.png", "deadline.png", "sharpening.gif", "chosen.png", "alike.png", "good.png"),
-}  # fmt: skip
+}
 
 
 def commands(page: Path) -> list[list[str]]:

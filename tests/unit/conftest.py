@@ -1,4 +1,4 @@
-"""A tiny model for everybody, and how a refusal is read."""
+"""A tiny model for all unit tests, and a fixture for refused calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ settings.load_profile("tests")
 
 @pytest.fixture(scope="session")
 def tiny() -> AnytimeModel:
-    """8 codes of 16 for pictures of 28 × 28; shared, so never change its weights."""
+    """A model of 8 codes of 16 for images of 28 × 28; shared, so its weights must not change."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AnytimeModel(_tiny())
@@ -38,7 +38,7 @@ def saved(tiny: AnytimeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refused() -> Callable[..., str]:
-    """The one sentence of the error with which a call ends."""
+    """Return the sentence of the `UserError` that a call raises."""
 
     def sentence(call: Any, *args: Any, **kwargs: Any) -> str:
         with pytest.raises(UserError) as error:

@@ -45,11 +45,13 @@ class AutoencoderConfig:
             raise UserError(f"`autoencoder.network` {self.network} does not take data of `autoencoder.shape` {self.shape}")
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
             raise UserError(
-                "`autoencoder.kernels` and `autoencoder.strides` need one entry for each convolution, `autoencoder.widths` one fewer"
+                "`autoencoder.kernels` and `autoencoder.strides` need one entry for each convolution, "
+                "`autoencoder.widths` one fewer"
             )
         if min(self.length, self.dim, *self.shape, *self.widths, *self.kernels, *self.strides) < 1:
             raise UserError(
-                "`autoencoder.shape`, `autoencoder.length`, `autoencoder.dim`, `autoencoder.widths`, `autoencoder.kernels` and `autoencoder.strides` must all be at least 1"
+                "`autoencoder.shape`, `autoencoder.length`, `autoencoder.dim`, `autoencoder.widths`, `autoencoder.kernels` and "
+                "`autoencoder.strides` must all be at least 1"
             )
         if self.blocks < 0:
             raise UserError(f"`autoencoder.blocks` must be at least 0, not {self.blocks}")
@@ -64,7 +66,7 @@ class AutoencoderConfig:
             )
         if self.decoded_size != self.shape[1:]:
             raise UserError(
-                f"these `autoencoder.strides` turn {self.shape[1:]} into {self.decoded_size}; use a size that is a multiple of them"
+                f"these `autoencoder.strides` turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them"
             )
 
     @property

@@ -62,7 +62,8 @@ class Arguments(Common):
     pick: Annotated[str | None, option("ROWS")] = None
     """Refine only these rows of the file, such as 3,17; needs --refine."""
     engine: Annotated[Literal["eager", "compiled", "cuda"] | None, option("eager|compiled|cuda")] = None
-    """Sampling engine: eager runs anywhere, compiled is for CPUs (slow start, then faster), cuda for GPUs. The default depends on the device."""
+    """Sampling engine: eager for any device, compiled for CPUs (slow start, then faster), cuda for GPUs. The default depends on
+    the device."""
     precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
     """Precision of the compiled and cuda engines; fp32 gives the codes of the eager engine."""
     seed: Annotated[int, option("S")] = 0

@@ -42,9 +42,9 @@ class Arguments(Common):
         Literal["paper", "best", "original", "vae", "pixels", "pca"] | None, option("paper|best|original|vae|pixels|pca")
     ] = None
     """paper: the paper's settings; best: our best; original: a VQ-VAE with a PixelCNN prior; vae: a VAE without a prior;
-    pixels, pca: a density of dequantised pixels or of their principal components. The default is best for digits, else paper."""
+    pixels, pca: a density of dequantised pixels or of principal components. The default is best for digits, else paper."""
     truncation: Annotated[str | None, option("DISTRIBUTION")] = None
-    """Distribution of the truncation in the ordered stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
+    """Truncation in the ordered stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
     layout: Annotated[Literal["channel", "spatial"] | None, option("channel|spatial")] = None
     """One code per channel of the feature map (paper, best), or one per spatial position."""
     length: Annotated[int | None, option("N")] = None

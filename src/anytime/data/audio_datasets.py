@@ -124,7 +124,7 @@ def _select(recordings: Recordings, names: Iterable[str]) -> Recordings:
 
 
 def split_speakers(speakers: Sequence[str], root: Path) -> tuple[list[str], list[str], list[str]]:
-    """Split speakers into training, validation and test by seed 0: a tenth each for the last two, fewer than ten leave no test."""
+    """Split speakers into training, validation and test by seed 0: a tenth each for the last two."""
     if len(speakers) < 2:
         raise UserError(f"{root} holds one speaker only, {speakers[0]}: add another, since validation needs its own speaker")
     tenth = len(speakers) // 10

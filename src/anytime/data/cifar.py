@@ -94,7 +94,7 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# The functions that rebuild an array, up to pickle protocol 4 and in 5; taken from numpy, as their place depends on its version.
+# The functions that rebuild an array, up to pickle protocol 4 and in 5; their module depends on the version of numpy.
 _RECONSTRUCT, _FROM_BUFFER = np.zeros(1).__reduce_ex__(4)[0], np.zeros(1).__reduce_ex__(5)[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in ("core", "_core")},

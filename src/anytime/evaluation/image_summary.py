@@ -197,8 +197,8 @@ def _classifier_note(rows: Sequence[Row]) -> list[str]:
     """What the second table was made with."""
     return [
         f"Recognised: above {CONFIDENT} by a classifier that names {row['accuracy']:.2%} of {row['examples']:,} held-out "
-        f"pictures right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) on "
-        f"its features against {own['reference']:,} held-out pictures; rarest and commonest of the classes of those recognised."
+        f"images right; {own['samples']:,} samples at temperature {own['temperature']:g}, precision and recall (k = {NEAREST}) "
+        f"on its features against {own['reference']:,} held-out images; rarest and commonest class of those recognised."
         for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "classified"), strict=False)
     ]
 

@@ -88,7 +88,7 @@ class GatedLayer(nn.Module):
     def forward(
         self, v: Float[Tensor, "batch width height side"], h: Float[Tensor, "batch width height side"]
     ) -> tuple[Float[Tensor, "batch width height side"], Float[Tensor, "batch width height side"]]:
-        """Run both stacks over whole rows; the first layer's input is shifted by one, so that it does not see its own position."""
+        """Run both stacks over whole rows; the first input is shifted by one, so that no position sees itself."""
         shift = -1 if self.first else 0
         above = self.vertical(F.pad(v, (0, 0, self.radius, shift)))
         across = self.horizontal(F.pad(h, (self.radius, shift, 0, 0)))

@@ -155,8 +155,6 @@ def read_session(path: str | Path) -> Request:
     """Read a saved session; refuse a file that is damaged or of another version."""
     tensors, facts, _ = storage.read_tensors(Path(path))
     if facts.get("kind") != SESSION_KIND:
-        raise UserError(
-            f"{path} is not a session of this version ({SESSION_KIND}) but {facts.get('kind')!r}; save it again with this version"
-        )
+        raise UserError(f"{path} is not a session of this version ({SESSION_KIND}) but {facts.get('kind')!r}; save it again")
     settings = from_dict(SamplingSettings, facts["settings"], f"{path}: settings")
     return Request(tensors["codes"], tensors["rows"], int(facts["seed"]), settings, facts["model"])

@@ -130,7 +130,8 @@ def test_unfusable_decoders() -> None:
     found = fuse_decoder(
         torch.nn.Sequential(convolution, ImageResidualBlock(2), torch.nn.SiLU(), convolution, torch.nn.Sigmoid())
     )
-    assert found is not None and [(fused_conv.activation, fused_conv.adds_residual, fused_conv.stores_residual) for fused_conv in found] == [
+    assert found is not None
+    assert [(conv.activation, conv.adds_residual, conv.stores_residual) for conv in found] == [
         ("silu", False, True), ("silu", False, False), ("silu", True, False), ("sigmoid", False, False),
     ]  # fmt: skip
 

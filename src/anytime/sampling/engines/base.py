@@ -60,7 +60,7 @@ class Engine(Protocol):
 
     @property
     def block(self) -> int:
-        """Rows computed at once. Fixed and aligned to row numbers, so that bulk work gives the same bytes however it is split."""
+        """Rows computed at once. Fixed and aligned to row numbers, so that bulk work gives the same bytes in any split."""
 
     @property
     def microbatch(self) -> int:
