@@ -20,6 +20,7 @@ import torch
 from anytime.core.errors import UserError
 from anytime.core.storage import read_tensors
 from anytime.training.log import MetricsLog
+from anytime.training.loop import EpochMetrics
 from anytime.training.tasks.prior import PriorTask
 
 Finished = Callable[[str], Path]
@@ -233,7 +234,7 @@ def test_training_on_a_full_disk_resumes_when_there_is_room(
 def test_metrics_on_a_full_disk(tmp_path: Path) -> None:
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     with full_disk(64), pytest.raises(UserError, match=r"metrics\.jsonl cannot be written"):
-        metrics.epoch("pretrain", 1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1)
+        metrics.append("pretrain", EpochMetrics(1, 8, {"loss": 1.0}, {"loss": 1.0}, 0.1))
 
 
 def test_stages_of_another_run_are_reused(finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path) -> None:

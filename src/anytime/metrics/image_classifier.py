@@ -204,7 +204,7 @@ def _train(
         reporter.stage(task.name, 0, task.epochs * task.steps_per_epoch)
         hooks = Hooks(
             progress=reporter.progress,
-            epoch=lambda epoch, step, train, validation, seconds: reporter.progress(step, validation),
+            epoch=lambda epoch: reporter.progress(epoch.step, epoch.validation),
             checkpoint_due=lambda: False,
             checkpoint=lambda state: None,
         )

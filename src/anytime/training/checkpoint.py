@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, as one safetensors file with a digest. The last two are kept."""
+"""Checkpoints: all that a run needs to resume, as one safetensors file with a digest. The last two are kept."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ PARTS = ("model", "best", "optimizer", "auxiliary")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run stands."""
+    """Progress of a run."""
 
     stage: str
-    step: int  # steps of this stage that are done
-    total_steps: int  # steps of all stages that are done: orders the files
-    metrics_bytes: int  # size of metrics.jsonl at this moment
+    step: int  # finished steps of this stage
+    total_steps: int  # finished steps of all stages; orders the files
+    metrics_bytes: int  # size of metrics.jsonl at this point
     best_loss: float | None  # smallest validation loss of this stage so far
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """Weights, optimizer state and position of a run."""
+
     position: Position
     model: dict[str, Tensor]
-    best: dict[str, Tensor]  # weights of the stage's module at its smallest validation loss; empty before the first epoch's end
+    best: dict[str, Tensor]  # weights of the best epoch of the stage; empty before the first one ends
     optimizer: dict[str, Tensor]
     running_losses: Tensor  # sums of the losses since the epoch began
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # weights of what is trained beside the module
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # weights that only this stage needs, such as a discriminator's
 
 
 def write(directory: Path, checkpoint: Checkpoint) -> Path:
@@ -50,7 +52,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> Path:
 
 
 def read_latest(directory: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint, or None; a damaged one is set aside, and that is said."""
+    """Read the newest intact checkpoint, if there is one; rename damaged ones and report them."""
     for path in reversed(_files(directory)):
         try:
             tensors, metadata, _ = read_tensors(path)
@@ -76,13 +78,13 @@ def _assemble(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Checkpoin
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as named tensors."""
+    """Return the optimizer's state as named tensors."""
     state = optimizer.state_dict()["state"]
     return {f"{index}/{key}": torch.as_tensor(value) for index, slot in state.items() for key, value in slot.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put `optimizer_tensors` back into a fresh optimiser over the same parameters."""
+    """Load `optimizer_tensors` into a new optimizer over the same parameters."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, key = name.split("/")
@@ -90,5 +92,5 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     for parameter, slot in optimizer.state.items():
         for key, tensor in slot.items():
-            if tensor.shape == parameter.shape:  # a file knows no channels-last; a fused step asks for the weights' own strides
+            if tensor.shape == parameter.shape:  # files drop channels-last strides, which a fused step needs
                 slot[key] = torch.empty_like(parameter).copy_(tensor)

@@ -6,15 +6,16 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from anytime.core.errors import UserError
-from anytime.training.tasks.task import Metrics
+from anytime.training.loop import EpochMetrics
 
 
 class MetricsLog:
-    """metrics.jsonl: one object per epoch. On resuming it is cut back to the checkpoint."""
+    """metrics.jsonl: one JSON object per epoch. Resuming truncates it to its size at the checkpoint."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
         self.path = path
@@ -26,20 +27,21 @@ class MetricsLog:
 
     @property
     def size(self) -> int:
+        """Size of the file in bytes."""
         return self.path.stat().st_size
 
-    def epoch(self, stage: str, epoch: int, step: int, train: Metrics, validation: Metrics, seconds: float) -> None:
-        line = {"stage": stage, "epoch": epoch, "step": step, "train": train, "validation": validation, "seconds": seconds}
+    def append(self, stage: str, epoch: EpochMetrics) -> None:
+        """Append the metrics of one epoch."""
         with _writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps({"stage": stage, **asdict(epoch)}) + "\n")
         if self._writer is not None:
-            for part, metrics in (("train", train), ("validation", validation)):
+            for part, metrics in (("train", epoch.train), ("validation", epoch.validation)):
                 for name, value in metrics.items():
-                    self._writer.add_scalar(f"{stage}/{part}/{name}", value, epoch)
+                    self._writer.add_scalar(f"{stage}/{part}/{name}", value, epoch.epoch)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line that was cut short is left out."""
+    """Read a metrics.jsonl; skip a last line that is incomplete."""
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     return [json.loads(line) for line in lines[:-1]]
 
@@ -49,7 +51,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); make room and give the same command again") from None
+        raise UserError(f"{path} cannot be written ({error.strerror}); make room and run the same command again") from None
 
 
 def _tensorboard(directory: Path) -> Any | None:

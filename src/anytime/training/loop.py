@@ -1,7 +1,7 @@
-"""The one training loop. Every stage of every model goes through `run_stage`, top to bottom.
+"""The one training loop: every stage of every model goes through `run_stage`.
 
-A step is a pure function of (seed, stage, step) and the weights: batches, truncations and dropout are addressed, not drawn.
-So a run that was killed and resumed computes what an uninterrupted one would have.
+A step is a pure function of (seed, stage, step) and the weights: batches, truncation and dropout come from counters, not
+from a generator. So a run that was killed and resumed computes what an uninterrupted one would have.
 """
 
 from __future__ import annotations
@@ -21,36 +21,47 @@ from anytime.training.checkpoint import optimizer_tensors, restore_optimizer
 from anytime.training.step import Compute, set_lr
 from anytime.training.tasks.task import Metrics, Task
 
-PROGRESS_SECONDS = 0.25  # reading the losses waits for the device: often enough for the eye, too seldom to cost
+PROGRESS_SECONDS = 0.25  # reading the losses waits for the device; rare enough to cost nothing
 
 
 @dataclass
 class StageState:
-    """Where a stage stands; the loop moves it on."""
+    """Progress of a stage, updated by the loop."""
 
     step: int = 0
     best_loss: float | None = None
     best: dict[str, Tensor] = field(default_factory=dict)
     optimizer: dict[str, Tensor] = field(default_factory=dict)
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # of what is trained beside the module
-    running_losses: Tensor = field(default_factory=lambda: torch.zeros(0))  # sums of the epoch so far; empty at its beginning
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # weights of `Task.auxiliary`
+    running_losses: Tensor = field(default_factory=lambda: torch.zeros(0))  # sums of the epoch so far; empty at its start
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMetrics:
+    """Metrics at the end of an epoch."""
+
+    epoch: int
+    step: int
+    train: Metrics
+    validation: Metrics
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What happens around the steps, besides training."""
+    """Callbacks of the loop: progress, logging, checkpoints and pausing."""
 
     progress: Callable[[int, Metrics], None]
-    epoch: Callable[[int, int, Metrics, Metrics, float], None]  # epoch, step, train, validation, seconds
+    epoch: Callable[[EpochMetrics], None]
     checkpoint_due: Callable[[], bool]
     checkpoint: Callable[[StageState], None]
-    pause: Pause = NEVER  # for a run that is alone: ranks would have to stop at the same step
+    pause: Pause = NEVER  # for one rank alone: several would have to stop at the same step
 
 
 def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, seed: int) -> None:
-    """Train `task` from `state` to its end; leaves the weights of the smallest validation loss in `task.module`, or the last.
+    """Train `task` from `state` to its end and leave the best weights, or the last, in `task.module`.
 
-    `Paused` comes after a step whose checkpoint is written.
+    Raise `Paused` after writing a checkpoint when a pause is due.
     """
     optimizer = task.optimizer()
     if state.optimizer:
@@ -65,7 +76,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
     last_progress = epoch_started = time.monotonic()
 
     for step in range(state.step, task.epochs * task.steps_per_epoch):
-        # Dropout is the only thing that draws from torch's generator; each rank and step has its own stream.
+        # Only dropout uses torch's generator; each rank and step has its own stream.
         torch.manual_seed(random.derive(seed, step, distributed.rank()))
         set_lr(optimizer, task.lr(step))
         task.objective.train()
@@ -86,7 +97,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
             _keep_best(task, state, validation)
             epoch = state.step // task.steps_per_epoch
             train = _means(task, distributed.all_reduce_sum(running_losses) / distributed.world_size(), done_in_epoch)
-            hooks.epoch(epoch, state.step, train, validation, time.monotonic() - epoch_started)
+            hooks.epoch(EpochMetrics(epoch, state.step, train, validation, time.monotonic() - epoch_started))
             running_losses.zero_()
             epoch_started = time.monotonic()
         pausing = hooks.pause.due
@@ -102,16 +113,18 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
 
 
 class DivergenceGuard:
-    """Stops a run whose loss is no longer a number, without waiting for the device at every step."""
+    """Stops a run whose loss became NaN or infinite, without waiting for the device at every step."""
 
     def __init__(self, stage: str, device: torch.device) -> None:
         self.stage = stage
         self.first_nonfinite = torch.full((), torch.iinfo(torch.int64).max, device=device)
 
     def observe(self, loss: Tensor, step: int) -> None:
+        """Note the first step whose loss is not finite."""
         self.first_nonfinite = torch.where(torch.isfinite(loss), self.first_nonfinite, self.first_nonfinite.clamp(max=step))
 
     def check(self) -> None:
+        """Raise if a loss was not finite; waits for the device."""
         if (step := int(self.first_nonfinite)) < torch.iinfo(torch.int64).max:
             raise _diverged(self.stage, step)
 
@@ -119,7 +132,7 @@ class DivergenceGuard:
 def _diverged(stage: str, step: int) -> UserError:
     return UserError(
         f"the loss became NaN or infinite at step {step} of the {stage} stage; the last good checkpoint is kept, "
-        f"lower the rate with --set {stage}.rate=… and another --out"
+        f"lower `{stage}.lr` and choose another `out`"
     )
 
 
@@ -135,7 +148,7 @@ def _validate(task: Task, compute: Compute) -> Metrics:
 
 def _keep_best(task: Task, state: StageState, validation: Metrics) -> None:
     loss = next(iter(validation.values()))
-    if not math.isfinite(loss):  # kept as the best it would never be beaten
+    if not math.isfinite(loss):  # as the best it would never be replaced
         raise _diverged(task.name, state.step - 1)
     if task.keeps_last or state.best_loss is None or loss < state.best_loss:
         state.best_loss = loss

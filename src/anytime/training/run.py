@@ -1,6 +1,6 @@
-"""A training run as a folder: config, environment, metrics, checkpoints, samples, and at the end the model.
+"""Train a run in its directory: config, environment, metrics, checkpoints, samples, and at the end the model.
 
-The same call again goes on where the last one stopped, however it stopped.
+The same call again resumes the run, however it stopped.
 """
 
 from __future__ import annotations
@@ -26,94 +26,91 @@ from anytime.training import checkpoint as checkpoints
 from anytime.training import log
 from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, Config, RunConfig
 from anytime.training.log import MetricsLog
-from anytime.training.loop import Hooks, StageState, run_stage
+from anytime.training.loop import EpochMetrics, Hooks, StageState, run_stage
 from anytime.training.run_dir import RunPaths, lock_run, record_environment, reusable_stages
 from anytime.training.run_spec import Model, RunSpec, VQVAERunSpec
 from anytime.training.step import Compute
-from anytime.training.tasks.task import Metrics, Task
+from anytime.training.tasks.task import Task
 
 ExamplesT = TypeVar("ExamplesT", Tensor, Recordings, Tensor | Recordings)
 SpecFactory = Callable[[Config, Any, Tensor, torch.device], RunSpec[Model]]
-"""(config, training examples, validation examples, device) -> what to train."""
+"""Builds a run spec from the config, training examples, validation examples and device."""
 
 
 def train(
     config: RunConfig,
     dataset: Dataset,
-    run_dir: Path,
+    out: Path,
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     command: str = "",
     reuse: Path | None = None,
     pause: Pause = NEVER,
 ) -> AnytimeModel:
-    """Train an autoencoder with codes and its prior, or go on with a run that was interrupted; returns the finished model.
+    """Train an autoencoder and its prior in the run directory `out`, or resume them; return the finished model.
 
-    `share` is another run whose first stages are the same: their results are taken over instead of being computed again.
-    When `pause` is due, `Paused` is raised behind a checkpoint, and the same call goes on from it.
+    `reuse` names a run whose finished stages with the same settings are copied instead of trained again. When `pause` is
+    due, `Paused` is raised after a checkpoint, and the same call resumes from it.
     """
-    return train_spec(VQVAERunSpec, config, dataset, run_dir, device, reporter, command, reuse, pause)
+    return train_spec(VQVAERunSpec, config, dataset, out, device, reporter, command, reuse, pause)
 
 
 def train_spec(
     make_spec: SpecFactory[Config, Model],
     config: Config,
     dataset: Dataset,
-    run_dir: Path,
+    out: Path,
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     command: str = "",
     reuse: Path | None = None,
     pause: Pause = NEVER,
 ) -> Model:
-    """Take whatever a plan trains through all of its stages."""
+    """Train the model of any run spec through all of its stages; see `train`."""
     if dataset.shape != config.shape:
-        raise UserError(f"the data has shape {dataset.shape}, the model takes {config.shape}")
+        raise UserError(f"`dataset` has examples of shape {dataset.shape}, the model takes {config.shape}")
     dataset = training_subset(dataset, config)
-    if reuse is not None and not RunPaths(run_dir).config.exists():  # refused before the folder is bound to this config
+    if reuse is not None and not RunPaths(out).config.exists():  # before the directory is bound to this config
         reusable_stages(reuse, config)
     with distributed.process_group(device or torch.device("cpu")) as rank_device:
         if pause is not NEVER and distributed.world_size() > 1:
-            raise ValueError("a run of several ranks cannot pause: they would not stop at the same step")
+            raise ValueError("`pause` does not work with several ranks: they would not stop at the same step")
         reporter = reporter if reporter is not None and distributed.is_main() else SilentReporter()
-        with lock_run(run_dir, config):
+        with lock_run(out, config):
             if distributed.is_main():
-                record_environment(RunPaths(run_dir).environment, rank_device, dataset, command)
+                record_environment(RunPaths(out).environment, rank_device, dataset, command)
             torch.manual_seed(config.seed)
-            plan = make_spec(
-                config,
-                to_device_if_fits(dataset.train, rank_device),
-                to_device_if_fits(dataset.validation, rank_device),
-                rank_device,
-            )
-            return Run(config, plan, run_dir, rank_device, reporter, pause).finish(reuse)
+            train, validation = to_device_if_fits(dataset.train, rank_device), to_device_if_fits(dataset.validation, rank_device)
+            spec = make_spec(config, train, validation, rank_device)
+            return Run(config, spec, out, rank_device, reporter, pause).finish(reuse)
 
 
 class Run(Generic[Model]):
-    """One process's part in a run. Rank 0 alone writes."""
+    """One process of a run. Only rank 0 writes."""
 
     def __init__(
         self,
         config: BaseRunConfig,
-        plan: RunSpec[Model],
+        spec: RunSpec[Model],
         run_dir: Path,
         device: torch.device,
         reporter: Reporter,
         pause: Pause = NEVER,
     ) -> None:
-        self.config, self.plan, self.paths, self.device, self.reporter = config, plan, RunPaths(run_dir), device, reporter
+        self.config, self.spec, self.paths, self.device, self.reporter = config, spec, RunPaths(run_dir), device, reporter
         self.pause = pause
         self.compute = Compute(device, config.precision, config.compile, config.graph)
         self.main = distributed.is_main()
         if device.type == "cuda":
-            plan.stage_module(plan.stages[0]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            spec.stage_module(spec.stages[0]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.last_checkpoint = time.monotonic()
 
     def finish(self, reuse: Path | None = None) -> Model:
-        model, stages = self.plan.model, self.plan.stages
-        if self.paths.finished:  # the model is whole, and repeating its last steps may change it
-            self.reporter.say(f"{self.paths.run_dir} is finished already; choose another --out to train again")
-            return self.plan.load(self.paths.model)
+        """Train the stages that are left and save the model; load it if the run is finished."""
+        model, stages = self.spec.model, self.spec.stages
+        if self.paths.finished:  # repeating its last steps could change the model
+            self.reporter.say(f"{self.paths.run_dir} is finished already; choose another output directory to train again")
+            return self.spec.load(self.paths.model)
         start = self._latest_checkpoint()
         if start is None and reuse is not None:
             start = self._reuse_stages(reuse)
@@ -125,23 +122,23 @@ class Run(Generic[Model]):
             self.metrics = MetricsLog(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
         for index in range(first, len(stages)):
             self._stage(index, start if index == first else None)
-        model = self.plan.finished()
+        model = self.spec.finished()
         if self.main:
             self._diagnose(code_stats.FINISHED)
-            self.plan.save(self.paths.model)
+            self.spec.save(self.paths.model)
         return model
 
     def _latest_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """Rank 0 looks first and sets damaged files aside; the others then see what it saw."""
+        """Read the checkpoint on rank 0 first, which renames damaged files; the others then read the same one."""
         found = checkpoints.read_latest(self.paths.checkpoints, self.reporter.say) if self.main else None
         distributed.barrier()
         return found if self.main else checkpoints.read_latest(self.paths.checkpoints, self.reporter.say)
 
     def _reuse_stages(self, other: Path) -> checkpoints.Checkpoint:
-        """A start behind the stages that another run has done already, with its log of them."""
-        stages = self.plan.stages[:-1][: reusable_stages(other, self.config)]
+        """Copy finished stages of another run with their metrics; return a checkpoint after them."""
+        stages = self.spec.stages[:-1][: reusable_stages(other, self.config)]
         results = [storage.read_tensors(RunPaths(other).stage_weights(stage))[0] for stage in stages]
-        self.plan.stage_module(stages[-1]).load_state_dict(results[-1])
+        self.spec.stage_module(stages[-1]).load_state_dict(results[-1])
         lines = [line for line in log.read(RunPaths(other).metrics) if line["stage"] in stages]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
@@ -150,14 +147,14 @@ class Run(Generic[Model]):
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.stage_weights(stage), result)
         done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
-        position = checkpoints.Position(self.plan.stages[len(stages)], 0, done, len(content), None)
-        return checkpoints.Checkpoint(position, self.plan.model.state_dict(), {}, {}, torch.zeros(0))
+        position = checkpoints.Position(self.spec.stages[len(stages)], 0, done, len(content), None)
+        return checkpoints.Checkpoint(position, self.spec.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
-        stages = self.plan.stages
-        stream = {"finetune": "tune"}.get(stages[index], stages[index])  # TODO stream names
+        stages = self.spec.stages
+        stream = {"finetune": "tune"}.get(stages[index], stages[index])  # the name of the random stream
         seed = random.derive(self.config.seed, stream)
-        task = self.plan.task(index, seed, self.reporter.say)
+        task = self.spec.task(index, seed, self.reporter.say)
         state = StageState()
         if start is not None:
             at = start.position
@@ -166,7 +163,7 @@ class Run(Generic[Model]):
         self.reporter.stage(task.name, state.step, steps)
         hooks = Hooks(
             progress=self.reporter.progress,
-            epoch=lambda *report: self._epoch(task, *report),
+            epoch=lambda metrics: self._epoch(task, metrics),
             checkpoint_due=lambda: self.main and time.monotonic() - self.last_checkpoint >= self.config.checkpoint_seconds,
             checkpoint=lambda state: self._save(task.name, state),
             pause=self.pause,
@@ -176,47 +173,47 @@ class Run(Generic[Model]):
         if self.main:
             self._diagnose(task.name)
         if self.main and index + 1 < len(stages):
-            storage.write_tensors(self.paths.stage_weights(task.name), self.plan.stage_module(task.name).state_dict())
+            storage.write_tensors(self.paths.stage_weights(task.name), self.spec.stage_module(task.name).state_dict())
             self._save(stages[index + 1], StageState())
 
     def _diagnose(self, stage: str) -> None:
-        """Write down, and say where it is alarming, what the stage has made of the order of the codes."""
-        found = self.plan.diagnostics(stage)
+        """Write the code statistics after a stage and report their warnings."""
+        found = self.spec.diagnostics(stage)
         if found is not None:
             code_stats.write_code_stats(self.paths.run_dir, stage, found)
             for text in found.get("warnings", []):
                 self.reporter.say(f"warning: {text}")
 
-    def _epoch(self, task: Task, epoch: int, step: int, train: Metrics, validation: Metrics, seconds: float) -> None:
-        self.reporter.progress(step, train | {f"validation {k}": v for k, v in validation.items()})
+    def _epoch(self, task: Task, metrics: EpochMetrics) -> None:
+        self.reporter.progress(metrics.step, metrics.train | {f"validation {k}": v for k, v in metrics.validation.items()})
         if not self.main:
             return
-        self.metrics.epoch(task.name, epoch, step, train, validation, seconds)
-        every = max(1, task.epochs // max(1, self.config.sample_grids))
+        self.metrics.append(task.name, metrics)
+        epoch, every = metrics.epoch, max(1, task.epochs // max(1, self.config.sample_grids))
         if self.config.sample_grids and (epoch % every == 0 or epoch == task.epochs):
-            self.plan.save_grid(self.paths.run_dir / "samples" / f"{task.name}-{epoch:04d}.png", task.name)
+            self.spec.save_grid(self.paths.run_dir / "samples" / f"{task.name}-{epoch:04d}.png", task.name)
 
     def _save(self, stage: str, state: StageState) -> None:
         position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
-        model, parts = self.plan.model.state_dict(), (state.best, state.optimizer, state.running_losses, state.auxiliary)
+        model, parts = self.spec.model.state_dict(), (state.best, state.optimizer, state.running_losses, state.auxiliary)
         checkpoints.write(self.paths.checkpoints, checkpoints.Checkpoint(position, model, *parts))
         self.last_checkpoint = time.monotonic()
 
 
 def to_device_if_fits(examples: ExamplesT, device: torch.device) -> ExamplesT:
-    """The examples on the device where they fit beside the training, else as they are: batches then travel one by one."""
+    """Move the examples to the device if half its free memory holds them; otherwise batches are moved one by one."""
     if device.type == "cuda" and examples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return examples
     return examples.to(device)
 
 
 def training_subset(dataset: Dataset, config: BaseRunConfig) -> Dataset:
-    """The part of the data that a run works with; less than was asked for is refused, for smoke's own few it is enough."""
+    """Return the examples that a run uses; refuse to use more than there are, except for the few of smoke scale."""
     wanted, there = config.examples, len(dataset.train)
     if wanted is None:
         return dataset
     if wanted > there and not (config.scale == "smoke" and wanted <= SMOKE_EXAMPLES):
         raise UserError(
-            f"examples = {wanted:,} is more than the {there:,} of {dataset.name}'s training part; set examples=null for all"
+            f"`examples` {wanted:,} is more than the {there:,} of {dataset.name}'s training part; set examples=null for all"
         )
     return dataset.subset(wanted, max(64, wanted // 10))

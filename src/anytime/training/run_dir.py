@@ -1,4 +1,4 @@
-"""A run's folder: what lies where, held by one process at a time, and which run may take it over."""
+"""The run directory: its layout, its lock, and which other run may reuse its stages."""
 
 from __future__ import annotations
 
@@ -22,28 +22,33 @@ from anytime.training.config import BaseRunConfig, RunConfig
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """What lies where in a run's folder."""
+    """Paths in a run directory."""
 
     run_dir: Path
 
     @property
     def config(self) -> Path:
+        """The resolved config of the run."""
         return self.run_dir / "config.json"
 
     @property
     def environment(self) -> Path:
+        """Versions, hardware and data of every start."""
         return self.run_dir / "environment.json"
 
     @property
     def metrics(self) -> Path:
+        """One JSON object per epoch."""
         return self.run_dir / "metrics.jsonl"
 
     @property
     def checkpoints(self) -> Path:
+        """Checkpoints, and the weights after each stage."""
         return self.run_dir / "checkpoints"
 
     @property
     def model(self) -> Path:
+        """The finished model."""
         return self.run_dir / "model"
 
     @property
@@ -52,13 +57,19 @@ class RunPaths:
         return (self.model / "config.json").is_file()
 
     def stage_weights(self, stage: str) -> Path:
-        """What the end of a stage has made, for runs that begin alike."""
+        """Weights at the end of a stage, for runs that reuse it."""
         return self.checkpoints / f"after-{stage}.safetensors"
+
+
+REUSABLE_STAGES = ("pretrain", "ordered", "prior")
+"""Stages that another run may reuse, in order."""
+COMPUTE_KEYS = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
+"""Config keys that say how a run is computed, not what it trains."""
 
 
 @contextmanager
 def lock_run(run_dir: Path, config: BaseRunConfig) -> Iterator[None]:
-    """Hold the run's folder against a second process, with its config written or checked."""
+    """Lock the run directory against a second process; write the config of a new run, check that of an old one."""
     if not distributed.is_main():
         distributed.barrier()
         yield
@@ -67,40 +78,29 @@ def lock_run(run_dir: Path, config: BaseRunConfig) -> Iterator[None]:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = (run_dir / ".lock").open("w")
     except OSError as error:
-        raise UserError(f"{run_dir} cannot be written ({error.strerror}); choose another place with --out") from None
+        raise UserError(f"{run_dir} cannot be written ({error.strerror}); choose another `out`") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is training in {run_dir}; wait for it or choose another --out") from None
-        _check_config(run_dir / "config.json", config)
+            raise UserError(f"another process is training in {run_dir}; wait for it or choose another `out`") from None
+        path = RunPaths(run_dir).config
+        if path.exists():
+            check_same_config(read_json(path), to_dict(config), f"{run_dir} holds a run")
+        else:
+            storage.write_json(path, to_dict(config))
         for left in run_dir.rglob(".*.partial"):  # by a process that was killed while it wrote
             left.unlink(missing_ok=True)  # an evaluation may have finished it meanwhile
         distributed.barrier()
         yield
 
 
-def _check_config(path: Path, config: BaseRunConfig) -> None:
-    """Write the config of a new run; refuse one that differs from what is there, naming the key."""
-    if not path.exists():
-        storage.write_json(path, to_dict(config))
-        return
-    check_same_config(_recorded_config(path, config), to_dict(config), f"{path.parent} holds a run")
-
-
-def _recorded_config(path: Path, config: BaseRunConfig) -> dict[str, Any]:
-    """The config of another run as one of this kind; of another kind, or edited, it is told by its difference."""
-    theirs = read_json(path)
-    with suppress(UserError):
-        theirs = to_dict(from_dict(type(config), theirs))  # what an older version left out has its default
-    return theirs
-
-
-def check_same_config(theirs: dict[str, Any], ours: dict[str, Any], config_identity: str) -> None:
+def check_same_config(theirs: dict[str, Any], ours: dict[str, Any], subject: str) -> None:
+    """Refuse another config, naming the first key that differs."""
     there, here = _flat(theirs), _flat(ours)
-    for key in sorted(there.keys() | here.keys(), key=lambda key: (key != "recipe", key)):  # another recipe says it all
+    for key in sorted(there.keys() | here.keys(), key=lambda key: (key != "recipe", key)):  # a recipe explains all others
         if (old := there.get(key)) != (new := here.get(key)):
-            raise UserError(f"{config_identity} with {key} = {old}, not {new}; choose another folder")
+            raise UserError(f"{subject} with {key} = {old}, not {new}; choose another directory")
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -110,16 +110,15 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def reusable_stages(other: Path, config: BaseRunConfig) -> int:
-    """How many leading stages `other` has done just as this run would do them; at least one, or an error."""
+    """Count the leading stages that run `other` has finished with the same settings; at least one, or an error."""
     path = RunPaths(other).config
     if not path.is_file():
-        raise UserError(f"--share {other} is no run's folder; name one that holds a config.json")
+        raise UserError(f"`reuse` {other} is not a run directory; name one that holds a config.json")
     theirs, ours = to_dict(from_dict(type(config), read_json(path), str(path))), to_dict(config)
-    check_same_config(
-        _stage_inputs(theirs, REUSABLE_STAGES[:1]), _stage_inputs(ours, REUSABLE_STAGES[:1]), f"--share {other} was trained"
-    )
+    first = REUSABLE_STAGES[:1]
+    check_same_config(_stage_inputs(theirs, first), _stage_inputs(ours, first), f"`reuse` {other} was trained")
     if not RunPaths(other).stage_weights(REUSABLE_STAGES[0]).is_file():
-        raise UserError(f"--share {other} has not finished its first stage; finish it or choose another run")
+        raise UserError(f"`reuse` {other} has not finished its first stage; finish it or choose another run")
     count = 1
     while count < len(REUSABLE_STAGES) and RunPaths(other).stage_weights(REUSABLE_STAGES[count]).is_file():
         stages = REUSABLE_STAGES[: count + 1]
@@ -130,70 +129,64 @@ def reusable_stages(other: Path, config: BaseRunConfig) -> int:
 
 
 def _stage_inputs(config: dict[str, Any], stages: Sequence[str]) -> dict[str, Any]:
-    """What the outcome of these stages depends on; a VAE's model is its autoencoder. Spare codes are codes until the end."""
+    """Return what the weights after these stages depend on. Extra codes count: they are trained like all others."""
     parts, extra_codes = config["model"], config.get("extra_codes", 0)
     if "autoencoder" in parts:
         longer = {part: {**parts[part], "length": parts[part]["length"] + extra_codes} for part in ("autoencoder", "prior")}
         parts = parts | longer
-    model = parts if "prior" in stages else {"autoencoder": parts.get("autoencoder", parts)}
+    model = parts if "prior" in stages else {"autoencoder": parts.get("autoencoder", parts)}  # a VAE is its autoencoder
     return {**{key: config[key] for key in ("seed", "examples", "precision", "compile", *stages)}, "model": model}
 
 
 def read_config(run_dir: Path) -> RunConfig:
-    """The config of a run's folder."""
-    return from_dict(RunConfig, read_json(run_dir / "config.json"), str(run_dir / "config.json"))
+    """Read the config of a run."""
+    path = RunPaths(run_dir).config
+    return from_dict(RunConfig, read_json(path), str(path))
 
 
 def record_environment(path: Path, device: torch.device, dataset: Dataset, command: str) -> None:
-    """Add this start to environment.json: versions, hardware, commit, command and data; other data than before is refused."""
-    starts = _starts(path, dataset, "--out") if path.exists() else []
+    """Add this start to environment.json: versions, hardware, commit, command and data; refuse other data than before."""
+    starts = _starts(path, dataset, "out") if path.exists() else []
     digest = data_digest(dataset)
     entry = {"command": command, "data": dataset.source, "data_digest": digest, "examples": len(dataset.train)}
     starts.append({**environment(device), **entry})
     storage.write_json(path, {"starts": starts})
 
 
-def _starts(path: Path, dataset: Dataset, flag: str) -> list[dict[str, Any]]:
-    """The starts of a run so far, which must have been on this data."""
+def _starts(path: Path, dataset: Dataset, argument: str) -> list[dict[str, Any]]:
+    """Return the starts of a run so far; refuse them if they were on other data."""
     starts: list[dict[str, Any]] = read_json(path)["starts"]
     if starts[-1]["data_digest"] != data_digest(dataset):
-        raise UserError(
-            f"{path.parent} was begun on other data ({starts[-1]['data']}), not {dataset.source}; choose another {flag}"
-        )
+        theirs = starts[-1]["data"]
+        raise UserError(f"{path.parent} was begun on other data ({theirs}), not {dataset.source}; choose another `{argument}`")
     return starts
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Names the data by a few examples: they tell sets apart, and hashing all of them would cost seconds."""
+    """Return a digest of a few examples: enough to tell datasets apart, and hashing all of them would take seconds."""
     few = dataset.train[::997]
     train = few.tiles() if isinstance(few, Recordings) else few.clone()
     return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
 
 
-REUSABLE_STAGES = ("pretrain", "ordered", "prior")
-"""Stages that another run may take over, in their order."""
-COMPUTE_KEYS = ("precision", "compile", "graph", "checkpoint_seconds", "sample_grids")
-"""Keys that say how a run is computed, not what: a model is worth the same to others whatever they were."""
-
-
 def config_identity(config: BaseRunConfig) -> dict[str, Any]:
-    """A config without the keys that say how it is computed."""
-    return _config_identity(to_dict(config))
+    """Return a config as a mapping, without the keys that say how it is computed."""
+    return _without_compute(to_dict(config))
 
 
-def upgrade_config(recorded: dict[str, Any], config: BaseRunConfig) -> dict[str, Any]:
-    """What an older version said of a config of this kind, in today's words: what it left out has its default."""
-    with suppress(UserError):
-        return config_identity(from_dict(type(config), recorded))
-    return recorded
-
-
-def _config_identity(config: dict[str, Any]) -> dict[str, Any]:
+def _without_compute(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in COMPUTE_KEYS}
 
 
 def check_finished_run(run_dir: Path, config: BaseRunConfig, dataset: Dataset) -> dict[str, Any]:
-    """How a finished run was last started, and in which precision; one of another config or of other data is refused."""
-    theirs = _recorded_config(RunPaths(run_dir).config, config)
-    check_same_config(_config_identity(theirs), config_identity(config), f"{run_dir} holds a run")
-    return {**_starts(RunPaths(run_dir).environment, dataset, "--runs-dir")[-1], "precision": theirs["precision"]}
+    """Return the last start of a finished run and its precision; refuse a run of another config or on other data."""
+    theirs = read_json(RunPaths(run_dir).config)
+    check_same_config(_without_compute(theirs), config_identity(config), f"{run_dir} holds a run")
+    return {**_starts(RunPaths(run_dir).environment, dataset, "runs_dir")[-1], "precision": theirs["precision"]}
+
+
+def upgrade_config(recorded: dict[str, Any], config: BaseRunConfig) -> dict[str, Any]:
+    """Fill the defaults into a recorded config."""
+    with suppress(UserError):
+        return config_identity(from_dict(type(config), recorded))
+    return recorded

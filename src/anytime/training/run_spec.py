@@ -1,4 +1,4 @@
-"""What a run trains: its folder, loop and checkpoints know nothing else about it."""
+"""The run spec: the stages of a run and the model that they train."""
 
 from __future__ import annotations
 
@@ -40,27 +40,29 @@ class RunSpec(Protocol[Model]):
     model: Model
 
     def stage_module(self, stage: str) -> nn.Module:
-        """What is kept at the end of a stage that is not the last, for runs that begin alike."""
+        """Return the module whose weights are stored after a stage, for runs that reuse it."""
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
-        """The business of a stage."""
+        """Return the task of a stage; `say` reports long work."""
 
     def finished(self) -> Model:
-        """The model as it is wanted, when all stages are done; what a stage needed alone is gone."""
+        """Return the finished model after all stages."""
 
     def diagnostics(self, stage: str) -> dict[str, Any] | None:
-        """What the end of a stage has made of the order of the codes; None where it decides nothing, or there are no codes."""
+        """Return the code statistics after a stage, or None if it does not change them or there are no codes."""
 
     def save_grid(self, path: Path, stage: str) -> None:
-        """Show what the model has learned."""
+        """Write an image grid of what the model has learned."""
 
-    def save(self, directory: Path) -> None: ...
+    def save(self, directory: Path) -> None:
+        """Save the finished model."""
 
-    def load(self, directory: Path) -> Model: ...
+    def load(self, directory: Path) -> Model:
+        """Load the finished model."""
 
 
 class VQVAERunSpec:
-    """An autoencoder with codes, a prior over them (Section 3), and where the recipe has it a decoder tuned to both."""
+    """An ordered autoencoder, a prior over its codes (Section 3), and optionally a fine-tuned decoder."""
 
     def __init__(
         self,
@@ -78,15 +80,17 @@ class VQVAERunSpec:
 
     @torch.no_grad()
     def _init_codebook(self) -> None:
-        """Put the codebook onto latents of a few examples, which are the same on every rank."""
+        """Initialise the codebook with latents of a few examples, the same on every rank."""
         autoencoder, seed = self.model.autoencoder.eval(), random.derive(self.config.seed, "codebook")
         x = Loader(self.train, INIT_EXAMPLES, seed).batch_at(0).to(self.device)
         autoencoder.quantizer.init_from_latents(autoencoder.latents(to_float(x)), seed)
 
     def stage_module(self, stage: str) -> nn.Module:
+        """Return the autoencoder, or after the prior stage the whole model."""
         return self.model if stage == "prior" else self.model.autoencoder
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        """Return the task of a stage, with the data encoded where it needs codes."""
         name, config, autoencoder = self.stages[index], self.config, self.model.autoencoder
         if name in ("pretrain", "ordered"):
             stage = config.pretrain if name == "pretrain" else config.ordered
@@ -100,17 +104,12 @@ class VQVAERunSpec:
         assert config.finetune is not None
         x = torch.cat(list(self._augmented(config.finetune.augmentations, config.finetune.speed_perturb, seed)))
         examples = EncodedExamples(x, sample_grids.encode_dataset(autoencoder, x)), EncodedExamples(self.validation, validation)
-        return FinetuneTask(
-            config.finetune,
-            autoencoder,
-            *self._discriminator(config.finetune, seed),
-            *examples,
-            seed,
-            self._sample_pool(seed, say),
-        )
+        discriminator, augment = self._discriminator(config.finetune, seed)
+        pool = self._sample_pool(seed, say)
+        return FinetuneTask(config.finetune, autoencoder, discriminator, augment, *examples, seed, pool)
 
     def _sample_pool(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
-        """Codes that the prior draws, for a decoder that is to make something of them."""
+        """Sample codes from the prior, for the decoder to be fine-tuned on."""
         stage = self.config.finetune
         assert stage is not None
         if not stage.prior_samples:
@@ -121,14 +120,14 @@ class VQVAERunSpec:
         return samples.codes.to(self.device, torch.int32)
 
     def _augmented(self, count: int, speed_perturb: float, seed: int) -> Iterator[Tensor]:
-        """The training examples several times over: pictures mirrored and moved, recordings at other places and speeds."""
+        """Yield the training examples `count` times, each time with another augmentation."""
         if isinstance(self.train, Recordings):
             yield from (augment_recordings(self.train, seed, number, speed_perturb) for number in range(count))
         else:
             yield from (augment_images(self.train, number) for number in range(count))
 
     def _discriminator(self, stage: FinetuneStage, seed: int) -> tuple[nn.Module, Augmentation]:
-        """What the decoder is tuned against, and how all that it sees is changed."""
+        """Return the discriminator and the augmentation of its inputs."""
         shape = self.config.shape
         with torch.random.fork_rng():
             torch.manual_seed(random.derive(seed, "judge"))
@@ -143,21 +142,26 @@ class VQVAERunSpec:
         return discriminator, discriminators.augment_images
 
     def finished(self) -> AnytimeModel:
+        """Return the model without its extra codes."""
         if self.config.extra_codes:
             self.model = truncate_model(self.model, self.config.model.autoencoder.length)
         return self.model.eval()
 
     def diagnostics(self, stage: str) -> dict[str, Any] | None:
-        if stage == code_stats.FINISHED and not self.config.extra_codes:  # it is what the stages have told of
+        """Return the code statistics after a stage; the finished model has its own only if extra codes were dropped."""
+        if stage == code_stats.FINISHED and not self.config.extra_codes:
             return None
         return code_stats.diagnose(stage, self.model, self.validation)
 
     def save_grid(self, path: Path, stage: str) -> None:
+        """Write reconstructions, or samples in the prior stage."""
         sample_grids.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
 
     def save(self, directory: Path) -> None:
+        """Save the model."""
         self.model.save(directory)
 
     def load(self, directory: Path) -> AnytimeModel:
+        """Load the finished model."""
         self.model = load(directory, self.device)
         return self.model

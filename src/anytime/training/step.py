@@ -1,7 +1,7 @@
-"""One training step, forward to update: called as it is, or captured once as a CUDA graph and replayed.
+"""One training step: eager, or captured once as a CUDA graph and replayed.
 
-A small network's step is some hundred short kernels, and launching them one by one takes several times longer than
-running them. A captured step is launched as one.
+The step of a small network is about a hundred short kernels. Launching them one by one takes several times longer than
+running them; a captured step is one launch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anytime.core.distributed import wrap_ddp
 from anytime.training.tasks.task import Task
 
 Step = Callable[[tuple[Tensor, ...]], Tensor]
-"""Inputs of a step -> its losses, with the weights moved on. The losses may be overwritten by the next step."""
+"""Updates the weights and returns the losses, which the next step may overwrite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """How the steps are computed."""
+    """Device, precision and compilation of the steps."""
 
     device: torch.device
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -32,10 +32,11 @@ class Compute:
     graph: bool = False
 
     def autocast(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
 
     def step(self, task: Task, optimizer: torch.optim.Optimizer) -> Step:
-        """The task's step for this device."""
+        """Return the training step of a task. A CUDA graph holds it only when there is one rank."""
         objective = wrap_ddp(task.objective)
         if self.compile:
             objective = torch.compile(objective)  # type: ignore[assignment]
@@ -44,6 +45,8 @@ class Compute:
 
 
 class EagerStep:
+    """Forward, backward, update."""
+
     def __init__(self, task: Task, objective: nn.Module, optimizer: torch.optim.Optimizer, compute: Compute) -> None:
         self.task, self.objective, self.optimizer, self.compute = task, objective, optimizer, compute
 
@@ -57,7 +60,7 @@ class EagerStep:
 
 
 class CUDAGraphStep:
-    """The first steps run eagerly, as capture wants warm kernels and allocators; the rest are replays."""
+    """Runs the first steps eagerly, because capture needs warm kernels and allocators; replays the rest."""
 
     WARMUP_STEPS = 3
 
@@ -80,7 +83,7 @@ class CUDAGraphStep:
         return self.losses
 
     def _on_side_stream(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        # Capture refuses work that touched the default stream; warm-up must leave no trace there.
+        # Capture refuses work that touched the default stream, so warm-up runs on another.
         side_stream = torch.cuda.Stream()
         side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side_stream):
@@ -97,10 +100,10 @@ class CUDAGraphStep:
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate, times what a group has of its own; a graph reads it from a tensor."""
+    """Set the learning rate of each group, times its `lr_scale`; a CUDA graph reads it from a tensor."""
     for group in optimizer.param_groups:
-        own = lr * group.get("lr_scale", 1.0)
+        group_lr = lr * group.get("lr_scale", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(own)
+            group["lr"].fill_(group_lr)
         else:
-            group["lr"] = own
+            group["lr"] = group_lr

@@ -90,7 +90,7 @@ def test_run_is_trained_once_then_reused(dataset: data.Dataset, tmp_path: Path) 
     )
     with pytest.raises(UserError, match="holds a run with seed = 0, not 1"):
         variants.ensure_trained(replace(run, config=replace(run.config, seed=1)), dataset, CPU, SilentReporter(), NEVER)
-    with pytest.raises(UserError, match=r"was begun on other data .* choose another --runs-dir"):
+    with pytest.raises(UserError, match=r"was begun on other data .* choose another `runs_dir`"):
         variants.ensure_trained(
             run, data.synthetic_images("mnist", (1, 28, 28), count=64, seed=1), CPU, SilentReporter(), NEVER
         )

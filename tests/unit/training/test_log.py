@@ -7,6 +7,7 @@ import pytest
 
 from anytime.training import log
 from anytime.training.log import MetricsLog
+from anytime.training.loop import EpochMetrics
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +16,8 @@ def no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def epoch(metrics: MetricsLog, number: int) -> None:
-    metrics.epoch("ordered", number, 10 * number, {"loss": 1 / number}, {"loss": 2 / number, "perplexity": 3.0}, 0.5)
+    validation = {"loss": 2 / number, "perplexity": 3.0}
+    metrics.append("ordered", EpochMetrics(number, 10 * number, {"loss": 1 / number}, validation, 0.5))
 
 
 def test_one_line_per_epoch(tmp_path: Path) -> None:
