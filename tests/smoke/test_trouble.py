@@ -163,7 +163,7 @@ def test_a_loss_of_nan_stops_the_run(recipe: str, stage: str, settings: list[str
     outcome = run_cli(*words)
     assert "the loss became NaN or infinite at step " in outcome.sentence
     assert f" of the {stage} stage" in outcome.sentence
-    assert f"lower {stage}.lr" in outcome.sentence
+    assert f"--set {stage}.lr" in outcome.sentence
     step = int(outcome.sentence.partition("at step ")[2].split()[0])
     tensors, facts, _ = read_tensors(max((run / "checkpoints").glob("step-*.safetensors")))
     assert facts["stage"] == stage

@@ -132,7 +132,7 @@ class DivergenceGuard:
 def _diverged(stage: str, step: int) -> UserError:
     return UserError(
         f"the loss became NaN or infinite at step {step} of the {stage} stage; the last good checkpoint is kept, "
-        f"lower `{stage}.lr` and choose another `out`"
+        f"lower the learning rate with `overrides` {stage}.lr=… and choose another `out`"
     )
 
 

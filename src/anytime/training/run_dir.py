@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,10 +183,3 @@ def check_finished_run(run_dir: Path, config: BaseRunConfig, dataset: Dataset) -
     theirs = read_json(RunPaths(run_dir).config)
     check_same_config(_without_compute(theirs), config_identity(config), f"{run_dir} holds a run")
     return {**_starts(RunPaths(run_dir).environment, dataset, "runs_dir")[-1], "precision": theirs["precision"]}
-
-
-def upgrade_config(recorded: dict[str, Any], config: BaseRunConfig) -> dict[str, Any]:
-    """Fill the defaults into a recorded config."""
-    with suppress(UserError):
-        return config_identity(from_dict(type(config), recorded))
-    return recorded
