@@ -80,7 +80,8 @@ def train_spec(
             if distributed.is_main():
                 record_environment(RunPaths(out).environment, rank_device, dataset, command)
             torch.manual_seed(config.seed)
-            train, validation = to_device_if_fits(dataset.train, rank_device), to_device_if_fits(dataset.validation, rank_device)
+            train = to_device_if_fits(dataset.train, rank_device)
+            validation = to_device_if_fits(dataset.validation, rank_device)
             spec = make_spec(config, train, validation, rank_device)
             return Run(config, spec, out, rank_device, reporter, pause).finish(reuse)
 
