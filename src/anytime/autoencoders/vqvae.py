@@ -108,7 +108,7 @@ class VQVAE(nn.Module):
 
     def __init__(self, config: AutoencoderConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.length, self.codebook_size = config, config.length, config.quantizer.codebook_size
         channels = [config.shape[0], *config.widths, config.channels]
         layers = channels, config.kernels, config.strides
         if config.network == "audio":
@@ -117,16 +117,6 @@ class VQVAE(nn.Module):
             build = {"image": conv_image, "residual-image": residual_image, "residual-audio": residual_audio}[config.network]
             self.encoder, self.decoder = build.encoder(*layers, config.blocks), build.decoder(*layers, config.blocks)
         self.quantizer = Quantizer(config.quantizer, config.dim)
-
-    @property
-    def length(self) -> int:
-        """Full number of codes."""
-        return self.config.length
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of values of a code."""
-        return self.config.quantizer.codebook_size
 
     @property
     def device(self) -> torch.device:

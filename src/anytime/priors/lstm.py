@@ -70,7 +70,7 @@ class LSTM(nn.Module):
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.length, self.codebook_size = config, config.length, config.codebook_size
         self.tokens = nn.Embedding(config.codebook_size + 1, config.width)  # the last row is the start symbol
         self.dropout = nn.Dropout(config.dropout)
         # One module per layer, with our own dropout between them: a resumed run could not restore cuDNN's generator.
@@ -78,16 +78,6 @@ class LSTM(nn.Module):
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
         for layer in self._layers():
             _initialise(layer)
-
-    @property
-    def length(self) -> int:
-        """Full number of codes."""
-        return self.config.length
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of values of a code."""
-        return self.config.codebook_size
 
     def _layers(self) -> list[nn.LSTM]:
         return [layer for layer in self.layers if isinstance(layer, nn.LSTM)]

@@ -111,7 +111,7 @@ class PixelCNN(nn.Module):
 
     def __init__(self, config: PixelCNNConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.length, self.codebook_size = config, config.length, config.codebook_size
         self.tokens = nn.Embedding(config.codebook_size, config.width)
         kernels = [FIRST_KERNEL] + [KERNEL] * (config.layers - 1)
         self.layers = nn.ModuleList(GatedLayer(config.width, kernel, index == 0) for index, kernel in enumerate(kernels))
@@ -124,16 +124,6 @@ class PixelCNN(nn.Module):
             nn.init.xavier_uniform_(module.weight)
             assert module.bias is not None
             nn.init.zeros_(module.bias)
-
-    @property
-    def length(self) -> int:
-        """Full number of codes."""
-        return self.config.length
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of values of a code."""
-        return self.config.codebook_size
 
     def _layers(self) -> list[GatedLayer]:
         return [layer for layer in self.layers if isinstance(layer, GatedLayer)]

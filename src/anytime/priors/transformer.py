@@ -85,7 +85,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.length, self.codebook_size = config, config.length, config.codebook_size
         self.tokens = nn.Embedding(config.codebook_size + 1, config.width)  # the last row is the start symbol
         self.positions = nn.Embedding(config.length, config.width)
         self.embedding_norm = nn.LayerNorm(config.width)
@@ -101,15 +101,9 @@ class Transformer(nn.Module):
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
 
-    @property
-    def length(self) -> int:
-        """Full number of codes."""
-        return self.config.length
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of values of a code."""
-        return self.config.codebook_size
+    def block_list(self) -> list[TransformerBlock]:
+        """Return the blocks, typed."""
+        return [block for block in self.blocks if isinstance(block, TransformerBlock)]
 
     def _embed(self, tokens: Int[Tensor, "batch time"], positions: Int[Tensor, "..."]) -> Float[Tensor, "batch time width"]:
         embedded: Tensor = self.dropout(self.embedding_norm(self.tokens(tokens) + self.positions(positions)))
@@ -122,8 +116,7 @@ class Transformer(nn.Module):
         """Return the logits of every code given those before it; position 0 sees the start symbol only."""
         tokens = F.pad(codes[:, :-1], (1, 0), value=self.codebook_size)
         h = self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.blocks:
-            assert isinstance(block, TransformerBlock)
+        for block in self.block_list():
             h = block.apply_attention(h, F.scaled_dot_product_attention(*block.qkv_heads(h), is_causal=True))
         return self._logits(h)
 
@@ -147,8 +140,7 @@ class Transformer(nn.Module):
         rows = torch.arange(len(position), device=position.device)
         visible = (torch.arange(max_position, device=position.device) <= position[:, None])[:, None, None]
         h = self._embed(codes[:, None], position[:, None])
-        for layer, block in enumerate(self.blocks):
-            assert isinstance(block, TransformerBlock)
+        for layer, block in enumerate(self.block_list()):
             query, key, value = block.qkv_heads(h)
             keys, values = state.keys[layer], state.values[layer]
             keys[rows, :, position] = key[:, :, 0]
@@ -164,8 +156,7 @@ class Transformer(nn.Module):
         batch, device = len(state.position), state.position.device
         start = torch.full((1, 1), self.codebook_size, device=device)
         h = self._embed(start, torch.zeros_like(start))
-        for layer, block in enumerate(self.blocks):
-            assert isinstance(block, TransformerBlock)
+        for layer, block in enumerate(self.block_list()):
             _, key, value = block.qkv_heads(h)
             state.keys[layer, :, :, 0], state.values[layer, :, :, 0] = key[:, :, 0], value[:, :, 0]
             h = block.apply_attention(h, value)  # attention over one position returns its value

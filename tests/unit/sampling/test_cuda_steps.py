@@ -11,7 +11,7 @@ import torch
 from anytime.model import AnytimeModel
 from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.cuda import CudaEngine
-from anytime.sampling.engines.cuda_step import SMALL_BATCH, PriorWeights
+from anytime.sampling.engines.cuda_step import SMALL_BATCH, cast_prior
 from anytime.sampling.gumbel import SamplingSettings
 
 
@@ -20,7 +20,7 @@ def engine(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> tuple[CudaEng
     """An engine without a card, and the steps of every graph that it replays."""
     made, replayed = CudaEngine.__new__(CudaEngine), list[int]()
     made.prior, made.device, made._lock, made._arenas = tiny.prior, torch.device("cpu"), threading.RLock(), {}  # type: ignore[assignment]
-    made._step = SimpleNamespace(weights=PriorWeights.of(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
+    made._step = SimpleNamespace(prior=cast_prior(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
 
     def captured(arena: object, settings: SamplingSettings, steps: int) -> SimpleNamespace:
         return SimpleNamespace(replay=lambda: replayed.append(steps))

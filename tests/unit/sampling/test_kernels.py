@@ -32,19 +32,19 @@ config = TransformerConfig(length=10, codebook_size=20, layers=2, width=48, hidd
 prior = Transformer(config).eval()
 for parameter in prior.parameters():
     parameter.data += 0.1 * torch.randn_like(parameter)
-weights = cuda_step.PriorWeights.of(prior, torch.float32)
+cast = cuda_step.cast_prior(prior, torch.float32)
 with torch.no_grad():
     for cuda_step.SMALL_BATCH in (0, 100):  # the library's products, then our own
         for batch, given, top_k in ((3, 0, None), (5, 4, None), (4, 2, 5)):
             rows, settings = torch.arange(batch) + 7, SamplingSettings(temperature=0.7, top_k=top_k)
             logits_filter = None if top_k is None else (lambda logits: filter_logits(logits, SamplingSettings(top_k=top_k)))
-            buffers = cuda_step.StepBuffers.empty(weights, batch, torch.device("cpu"))
+            buffers = cuda_step.StepBuffers.empty(cast, batch, torch.device("cpu"))
             buffers.request.copy_(torch.tensor([*random.key(5), given, *rows]))
             buffers.temperature.fill_(settings.temperature)
             buffers.codes[:, :given] = torch.arange(given)
             state, before, codes = prior.start(batch), None, []
             for position in range(10):
-                cuda_step.CudaStep(weights)(buffers, logits_filter)
+                cuda_step.CudaStep(cast)(buffers, logits_filter)
                 logits, state = prior.step(before, state)
                 drawn = gumbel_argmax(logits, settings, gumbel(5, rows, position, 20))
                 before = drawn if position >= given else torch.full((batch,), position)

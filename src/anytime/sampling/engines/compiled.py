@@ -79,7 +79,7 @@ class _CompiledStep:
 
     def __init__(self, prior: Transformer, batch: int) -> None:
         self.config, self.is_small = prior.config, batch <= SINGLE_THREAD_ROWS
-        blocks = [block for block in prior.blocks if isinstance(block, TransformerBlock)]
+        blocks = prior.block_list()
         after = [_QKV(block) for block in blocks[1:]] + [_Head(prior)]
         self._embed = torch.compile(_Embedding(prior), dynamic=False)
         self._tails = [
@@ -106,7 +106,7 @@ class _Embedding(nn.Module):
     def __init__(self, prior: Transformer) -> None:
         super().__init__()
         self.tokens, self.positions, self.norm = prior.tokens, prior.positions, prior.embedding_norm
-        self.qkv = _QKV(next(block for block in prior.blocks if isinstance(block, TransformerBlock)))
+        self.qkv = _QKV(prior.block_list()[0])
 
     def forward(self, codes: Int[Tensor, " batch"], position: Int[Tensor, " batch"]) -> tuple[Tensor, Tensor]:
         h = self.norm(self.tokens(codes) + self.positions(position))

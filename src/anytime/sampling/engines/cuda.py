@@ -15,7 +15,7 @@ from anytime.core import random
 from anytime.priors.transformer import Transformer
 from anytime.sampling.engines.base import DTYPES, ActiveBatch, Request
 from anytime.sampling.engines.cuda_decoder import CudaDecoder
-from anytime.sampling.engines.cuda_step import SMALL_BATCH, CudaStep, PriorWeights, StepBuffers, bucket, capture
+from anytime.sampling.engines.cuda_step import SMALL_BATCH, CudaStep, StepBuffers, bucket, capture, cast_prior
 from anytime.sampling.gumbel import SamplingSettings, filter_logits
 
 MAX_BUCKET = 32768
@@ -69,7 +69,7 @@ class CudaEngine:
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, device: torch.device, precision: str) -> None:
         self.prior, self.device, self.precision = prior, device, precision
-        self._step = CudaStep(PriorWeights.of(prior, DTYPES[precision]))
+        self._step = CudaStep(cast_prior(prior, DTYPES[precision]))
         self._decoder = CudaDecoder(autoencoder, DTYPES[precision])
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.RLock()
@@ -148,10 +148,10 @@ class CudaEngine:
         size = bucket(rows)
         if size not in self._arenas:
             try:
-                buffers = StepBuffers.empty(self._step.weights, size, self.device)
+                buffers = StepBuffers.empty(self._step.prior, size, self.device)
             except torch.OutOfMemoryError:  # free the other buckets
                 self.release()
-                buffers = StepBuffers.empty(self._step.weights, size, self.device)
+                buffers = StepBuffers.empty(self._step.prior, size, self.device)
             self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 

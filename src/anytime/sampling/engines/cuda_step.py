@@ -5,6 +5,7 @@ Up to `SMALL_BATCH` rows it runs small fused kernels, above that cuBLAS products
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anytime.priors.transformer import Transformer, TransformerBlock, TransformerConfig
+from anytime.priors.transformer import Transformer
 
 SMALL_BATCH = 256
 """Rows up to which the small fused kernels are faster than cuBLAS."""
@@ -23,67 +24,13 @@ PDL = True
 LogitsFilter = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Weights of a linear layer."""
-
-    weight: Tensor  # [out, in]
-    bias: Tensor
-
-    @staticmethod
-    def of(layer: nn.Linear, dtype: torch.dtype) -> Linear:
-        """Copy a layer's weights."""
-        return Linear(layer.weight.detach().to(dtype).contiguous(), layer.bias.detach().to(dtype).contiguous())
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """Weights of a layer norm, in float32."""
-
-    weight: Tensor
-    bias: Tensor
-    eps: float
-
-    @staticmethod
-    def of(layer: nn.LayerNorm) -> Norm:
-        """Copy a layer's weights."""
-        return Norm(layer.weight.detach().float().contiguous(), layer.bias.detach().float().contiguous(), layer.eps)
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """Weights of one Transformer block."""
-
-    qkv: Linear
-    out: Linear
-    attention_norm: Norm
-    up: Linear
-    down: Linear
-    norm: Norm
-
-
-@dataclass(frozen=True, slots=True)
-class PriorWeights:
-    """Copies of the prior's weights in the engine's precision; layer norms stay in float32."""
-
-    config: TransformerConfig
-    tokens: Tensor  # [codebook_size + 1, width]
-    positions: Tensor
-    embedding_norm: Norm
-    layers: tuple[LayerWeights, ...]
-
-    @staticmethod
-    def of(prior: Transformer, dtype: torch.dtype) -> PriorWeights:
-        """Copy a prior's weights."""
-
-        def layer(block: nn.Module) -> LayerWeights:
-            assert isinstance(block, TransformerBlock)
-            products = [Linear.of(linear, dtype) for linear in (block.qkv, block.out, block.up, block.down)]
-            qkv, out, up, down = products
-            return LayerWeights(qkv, out, Norm.of(block.attention_norm), up, down, Norm.of(block.norm))
-
-        tokens, positions = (table.weight.detach().to(dtype).contiguous() for table in (prior.tokens, prior.positions))
-        return PriorWeights(prior.config, tokens, positions, Norm.of(prior.embedding_norm), tuple(map(layer, prior.blocks)))
+def cast_prior(prior: Transformer, dtype: torch.dtype) -> Transformer:
+    """Copy a prior with its linear layers and embeddings in the engine's precision; layer norms stay in float32."""
+    cast = copy.deepcopy(prior).requires_grad_(False)
+    for module in cast.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            module.to(dtype)
+    return cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +45,11 @@ class StepBuffers:
     temperature: Tensor  # [1], float32
 
     @staticmethod
-    def empty(weights: PriorWeights, batch: int, device: torch.device) -> StepBuffers:
+    def empty(prior: Transformer, batch: int, device: torch.device) -> StepBuffers:
         """Allocate the buffers."""
-        c = weights.config
+        c = prior.config
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
-        keys, values = (torch.empty(shape, dtype=weights.tokens.dtype, device=device) for _ in range(2))
+        keys, values = (torch.empty(shape, dtype=prior.tokens.weight.dtype, device=device) for _ in range(2))
 
         def int_zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -114,17 +61,16 @@ class StepBuffers:
 class CudaStep:
     """One step: reads the previous codes, writes the next ones and advances every row's position by one."""
 
-    def __init__(self, weights: PriorWeights) -> None:
+    def __init__(self, prior: Transformer) -> None:
         from anytime.sampling.kernels import triton_kernels  # needs triton
 
-        self.weights, self.kernels = weights, triton_kernels
-        c = weights.config
-        self.precision = "ieee" if weights.tokens.dtype is torch.float32 else "tf32"
-        self.padded = power_of_two(c.width)
-        self.unit_temperature = torch.ones(1, device=weights.tokens.device)
+        self.prior, self.kernels = prior, triton_kernels
+        self.precision = "ieee" if prior.tokens.weight.dtype is torch.float32 else "tf32"
+        self.padded = power_of_two(prior.config.width)
+        self.unit_temperature = torch.ones(1, device=prior.tokens.weight.device)
 
     def __call__(self, buffers: StepBuffers, logits_filter: LogitsFilter | None) -> None:
-        batch, c = len(buffers.position), self.weights.config
+        batch, c = len(buffers.position), self.prior.config
         h = self._embed(buffers)
         logits = self._forward_small(h, buffers) if batch <= SMALL_BATCH else self._forward_large(h, buffers)
         temperature = buffers.temperature
@@ -137,18 +83,18 @@ class CudaStep:
         )  # fmt: skip
 
     def _embed(self, buffers: StepBuffers) -> Float[Tensor, "batch width"]:
-        w, c = self.weights, self.weights.config
-        h = w.tokens.new_empty(len(buffers.position), c.width)
+        prior, c, norm = self.prior, self.prior.config, self.prior.embedding_norm
+        h = prior.tokens.weight.new_empty(len(buffers.position), c.width)
         self.kernels.embed[len(h),](
-            buffers.codes, buffers.position, w.tokens, w.positions, w.embedding_norm.weight, w.embedding_norm.bias, h,
-            c.codebook_size, c.length, c.width, w.embedding_norm.eps, BLOCK=self.padded, **_launch(len(h)),
+            buffers.codes, buffers.position, prior.tokens.weight, prior.positions.weight, norm.weight, norm.bias, h,
+            c.codebook_size, c.length, c.width, norm.eps, BLOCK=self.padded, **_launch(len(h)),
         )  # fmt: skip
         return h
 
     def _attend(
         self, layer: int, qkv: Float[Tensor, "batch three_widths"], buffers: StepBuffers
     ) -> Float[Tensor, "batch width"]:
-        c, batch = self.weights.config, len(qkv)
+        c, batch = self.prior.config, len(qkv)
         dim = c.width // c.heads
         attended = qkv.new_empty(batch, c.width)
         tile = _attention_tile(batch, c.heads)
@@ -160,25 +106,25 @@ class CudaStep:
         return attended
 
     def _forward_large(self, h: Float[Tensor, "batch width"], buffers: StepBuffers) -> Float[Tensor, "batch codebook_size"]:
-        for index, layer in enumerate(self.weights.layers):
+        for index, layer in enumerate(self.prior.block_list()):
             attended = self._attend(index, torch.addmm(layer.qkv.bias, h, layer.qkv.weight.t()), buffers)
             h = self._add_norm(attended @ layer.out.weight.t(), layer.out.bias, h, layer.attention_norm)
             hidden = torch._addmm_activation(layer.up.bias, h, layer.up.weight.t())  # ReLU in the product's epilogue
             h = self._add_norm(hidden @ layer.down.weight.t(), layer.down.bias, h, layer.norm)
-        return h @ self.weights.tokens[:-1].t()
+        return h @ self.prior.tokens.weight[:-1].t()
 
     def _forward_small(self, h: Float[Tensor, "batch width"], buffers: StepBuffers) -> Float[Tensor, "batch codebook_size"]:
-        for index, layer in enumerate(self.weights.layers):
+        for index, layer in enumerate(self.prior.block_list()):
             attended = self._attend(index, self._linear(h, layer.qkv), buffers)
             h = self._add_norm(self._split_linear(attended, layer.out), layer.out.bias, h, layer.attention_norm)
             hidden = self._linear(h, layer.up, relu=True)
             h = self._add_norm(self._split_linear(hidden, layer.down), layer.down.bias, h, layer.norm)
-        logits = torch.empty(len(h), self.weights.config.codebook_size, device=h.device)
-        self._matmul(h, Linear(self.weights.tokens[:-1], self.weights.tokens), logits, relu=False, bias=False, split=1)
+        logits = torch.empty(len(h), self.prior.codebook_size, device=h.device)
+        self._matmul(h, self.prior.tokens.weight[:-1], None, logits, relu=False, split=1)
         return logits
 
     def _add_norm(
-        self, x: Float[Tensor, "*parts batch width"], bias: Tensor, residual: Float[Tensor, "batch width"], norm: Norm
+        self, x: Float[Tensor, "*parts batch width"], bias: Tensor, residual: Float[Tensor, "batch width"], norm: nn.LayerNorm
     ) -> Float[Tensor, "batch width"]:
         out, (rows, width) = torch.empty_like(residual), residual.shape
         block = 1 if rows <= SMALL_BATCH else 4
@@ -188,25 +134,25 @@ class CudaStep:
         )  # fmt: skip
         return out
 
-    def _linear(self, h: Float[Tensor, "batch k"], linear: Linear, *, relu: bool = False) -> Float[Tensor, "batch n"]:
+    def _linear(self, h: Float[Tensor, "batch k"], linear: nn.Linear, *, relu: bool = False) -> Float[Tensor, "batch n"]:
         out = h.new_empty(len(h), len(linear.weight))
-        self._matmul(h, linear, out, relu=relu, bias=True, split=1)
+        self._matmul(h, linear.weight, linear.bias, out, relu=relu, split=1)
         return out
 
-    def _split_linear(self, x: Float[Tensor, "batch k"], linear: Linear) -> Float[Tensor, "split batch n"]:
+    def _split_linear(self, x: Float[Tensor, "batch k"], linear: nn.Linear) -> Float[Tensor, "split batch n"]:
         """Return the product without its bias, as parts to be summed."""
         split = split_k(*x.shape)
         dtype = torch.float32 if split > 1 else x.dtype
         parts = torch.empty(split, len(x), len(linear.weight), dtype=dtype, device=x.device)
-        self._matmul(x, linear, parts, relu=False, bias=False, split=split)
+        self._matmul(x, linear.weight, None, parts, relu=False, split=split)
         return parts
 
-    def _matmul(self, x: Tensor, linear: Linear, out: Tensor, *, relu: bool, bias: bool, split: int) -> None:
-        rows, (n, k) = len(x), linear.weight.shape
+    def _matmul(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, relu: bool, split: int) -> None:
+        rows, (n, k) = len(x), weight.shape
         tile = tile_shape(rows, k, split, exact=self.precision == "ieee")
         grid = (ceil_div(rows, tile["BLOCK_M"]), ceil_div(n, tile["BLOCK_N"]), split)
         self.kernels.linear[grid](
-            x, linear.weight, linear.bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias, SPLIT=split,
+            x, weight, weight if bias is None else bias, out, rows, K=k, N=n, RELU=relu, BIAS=bias is not None, SPLIT=split,
             PRECISION=self.precision, **tile, **_launch(rows),
         )  # fmt: skip
 

@@ -105,13 +105,13 @@ def add_norm(
     m = (tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = (m[:, None] < rows) & (column[None, :] < width)
-    place = m[:, None] * width + column[None, :]
-    total = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    offset = m[:, None] * width + column[None, :]
+    total = tl.load(residual + offset, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     for part in tl.static_range(PARTS):
-        total += tl.load(x + part * rows * width + place, mask=inside, other=0.0).to(tl.float32)
+        total += tl.load(x + part * rows * width + offset, mask=inside, other=0.0).to(tl.float32)
     h = _layer_norm(total, norm_weight, norm_bias, column, width, eps)
-    tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + offset, h.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -146,10 +146,10 @@ def attend(
         found = value.to(tl.float32)
         for start in tl.range(0, at, BLOCK_T, num_stages=STAGES):
             t = start + tl.arange(0, BLOCK_T)
-            place = cached + t[:, None] * DIM + column[None, :]
+            offset = cached + t[:, None] * DIM + column[None, :]
             filled = (t[:, None] < at) & inside[None, :]
-            k = tl.load(keys + place, mask=filled, other=0.0, eviction_policy="evict_first")
-            v = tl.load(values + place, mask=filled, other=0.0, eviction_policy="evict_first")
+            k = tl.load(keys + offset, mask=filled, other=0.0, eviction_policy="evict_first")
+            v = tl.load(values + offset, mask=filled, other=0.0, eviction_policy="evict_first")
             scores = tl.where(t < at, tl.sum(query[None, :] * k.to(tl.float32), 1), float("-inf"))
             new_max = tl.maximum(running_max, tl.max(scores, 0))
             weights = tl.exp(scores - new_max)
@@ -204,14 +204,14 @@ def sample_codes(
 
 @triton.jit
 def gather_codes(codes, codebook, out, length, dim, LENGTH: tl.constexpr, BLOCK_POSITIONS: tl.constexpr):
-    """out[row, place, i] = codebook[codes[row, i], place]: codebook entries as channels, channels last."""
+    """out[row, position, i] = codebook[codes[row, i], position]: codebook entries as channels, channels last."""
     row = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * BLOCK_POSITIONS + tl.arange(0, BLOCK_POSITIONS)
+    position = tl.program_id(1) * BLOCK_POSITIONS + tl.arange(0, BLOCK_POSITIONS)
     i = tl.arange(0, LENGTH)
     code = tl.load(codes + row * length + i, mask=i < length, other=0)
-    inside = (place < dim)[:, None] & (i < length)[None, :]
-    entry = tl.load(codebook + code[None, :] * dim + place[:, None], mask=inside, other=0.0)
-    tl.store(out + (row * dim + place)[:, None] * length + i[None, :], entry, mask=inside)
+    inside = (position < dim)[:, None] & (i < length)[None, :]
+    entry = tl.load(codebook + code[None, :] * dim + position[:, None], mask=inside, other=0.0)
+    tl.store(out + (row * dim + position)[:, None] * length + i[None, :], entry, mask=inside)
 
 
 @triton.jit
@@ -243,7 +243,7 @@ def convolve(
 
     The input of the activation is stored in `total`, which has the layout of `out`.
     """
-    place = tl.program_id(0) * M + tl.arange(0, M)
+    source_pixel = tl.program_id(0) * M + tl.arange(0, M)
     channel = tl.program_id(1) * N + tl.arange(0, N)
     pixel = tl.program_id(2)  # of the STRIDE² output pixels
     if PDL:
@@ -252,14 +252,14 @@ def convolve(
     shift = tl.load(bias + channel, mask=channel < OUT, other=0.0)
     if PDL:
         gdc_wait()
-    image, row, column = (place // (width * height)).to(tl.int64), place // width % height, place % width
+    image, row, column = (source_pixel // (width * height)).to(tl.int64), source_pixel // width % height, source_pixel % width
     below, right = (pixel // STRIDE + PADDING) // STRIDE, (pixel % STRIDE + PADDING) // STRIDE
     sums = tl.zeros((M, N), tl.float32)
     for part in tl.range(TAPS * TAPS * parts):
         tap = part // parts
         i, j = row + below - tap // TAPS, column + right - tap % TAPS
         k = part % parts * K + tl.arange(0, K)
-        valid = (place < pixels) & (i >= 0) & (i < height) & (j >= 0) & (j < width)
+        valid = (source_pixel < pixels) & (i >= 0) & (i < height) & (j >= 0) & (j < width)
         source = ((image * height + i) * width + j)[:, None] * IN + k[None, :]
         h = tl.load(x + source, mask=valid[:, None] & (k < IN)[None, :], other=0.0)
         w = _taps(taps, part, pixel, channel, IN, OUT, TAPS, K)
@@ -276,7 +276,7 @@ def convolve(
             + channel % channels_per_pixel * channel_stride
         )
     target = corner[:, None] + offset[None, :]
-    inside = (place < pixels)[:, None] & (channel < OUT)[None, :]
+    inside = (source_pixel < pixels)[:, None] & (channel < OUT)[None, :]
     if ADDS_RESIDUAL:
         sums += tl.load(residual + target, mask=inside, other=0.0).to(tl.float32)
     if STORES_RESIDUAL:
