@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime import data
-from anytime.evaluation.fid_check import held_out_row
 from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.features import RandomNetwork
 from anytime.metrics.fid import Moments, frechet_distance, gaussian_distance
 from anytime.metrics.inception import Inception, find_inception
-from anytime.metrics.quality import reference_statistics
+from anytime.metrics.quality import data_row, reference_statistics
 
 
 def normal(n: int, size: int, seed: int = 0) -> torch.Tensor:
@@ -34,7 +33,7 @@ def test_a_set_is_at_no_distance_from_itself(n: int) -> None:
 def test_images_are_at_no_distance_from_themselves() -> None:
     network = RandomNetwork(torch.device("cpu"))
     x = data.load("digits").train[:300]
-    found = FeatureStatistics.empty(network).plus(network(x))
+    found = FeatureStatistics.empty(network).plus(network(x), network.max_kept)
     assert frechet_distance(found.moments, found.moments) <= 1e-9 * float(found.moments.covariance.trace())
 
 
@@ -79,8 +78,8 @@ def test_cifar10_train_against_test(tmp_path: Path) -> None:
     dataset = data.load("cifar10", data=Path(copy) if copy else None)
     network = Inception(find_inception(Path(network_file) if network_file else None), torch.device("cuda"))
     assert (len(dataset.published_train), len(dataset.held_out)) == (50_000, 10_000)
-    row = held_out_row(dataset, network, tmp_path)
+    real = reference_statistics(dataset.published_train, network, tmp_path)
+    row = data_row(dataset.held_out, real, network, tmp_path)
     assert row["fid"] == pytest.approx(3.15, abs=0.02)
     assert abs(row["kid"]) < 5 * row["kid_sd"]
-    real = reference_statistics(dataset.published_train, network, tmp_path)
     assert frechet_distance(real.moments, real.moments) < 1e-6

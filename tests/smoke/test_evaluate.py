@@ -42,7 +42,7 @@ def test_an_evaluation(run: Path, run_cli: RunCLI) -> None:
     assert [(row["fraction"], row["codes"], row["samples"]) for row in sampled] == [(0.25, 4, 40), (1.0, 16, 40)]
     assert all("frechet_random" in row and "fid" not in row for row in found.rows if "network" in row)
     assert all("40 samples" in row["warning"] for row in sampled)
-    assert any("40 samples are no more than the 64 features" in line for line in lines)
+    assert any("40 samples for 64 features" in line for line in lines)
     kept = json.loads((run / "model" / "quality.json").read_text())
     assert kept["model"] == found.environment["model"] == load(run).hash
     errors = [row["error"] for row in found.rows if row["series"] == "error"]
@@ -52,7 +52,7 @@ def test_an_evaluation(run: Path, run_cli: RunCLI) -> None:
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 7
     assert "http" not in page
-    for words in ("frechet_random", "recipe best", "no more than the 64 features", "bits a held-out code"):
+    for words in ("frechet_random", "recipe best", "samples for 64 features", "bits a held-out code"):
         assert words in page
 
 
@@ -127,7 +127,7 @@ def test_classifier_scores_the_samples(run: Path, run_cli: RunCLI) -> None:
     rows = json.loads(outcome.out.splitlines()[-1])["rows"]
     (judge,) = (row for row in rows if row["series"] == "classifier")
     assert (judge["examples"], judge["train"]) == (128, 512)
-    assert "its word is weak" in judge["warning"], "two epochs on 512 pictures"
+    assert "trust it less" in judge["warning"], "two epochs on 512 images"
     seen = [row for row in rows if row["series"] == "classified"]
     assert [(row["fraction"], row["codes"], row["temperature"]) for row in seen] == [(0.25, 4, 1.0), (1.0, 16, 1.0)]
     for row in seen:

@@ -16,8 +16,7 @@ from anytime.core import results
 from anytime.data import Dataset
 from anytime.data.loader import to_float
 from anytime.experiments import layout
-from anytime.metrics.code_stats import error_by_codes
-from anytime.metrics.reconstruction import error_by_row
+from anytime.metrics.reconstruction import error_by_codes, error_by_row
 from anytime.model import load
 
 Runs = dict[str, Path]

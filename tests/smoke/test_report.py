@@ -102,7 +102,7 @@ def test_run_has_code_stats(finished: Finished, capsys: Any) -> None:
     assert json.loads(last)["code_stats"] == code_stats["ordered"] | code_stats["prior"]
     assert any(line.split() == ["code", "error", "gain", "entropy", "bits"] for line in lines)
     assert [line.split()[0] for line in lines if "█" in line] == ["gain", "entropy", "bits"]
-    assert "Order of the codes" in (run / "report.html").read_text()
+    assert "Code statistics" in (run / "report.html").read_text()
 
 
 def test_training_ends_with_a_json_document(finished: Finished) -> None:

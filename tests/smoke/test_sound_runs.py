@@ -116,7 +116,7 @@ def test_interrupted_finetuning_resumes_exactly(tmp_path: Path) -> None:
 def test_images_can_be_finetuned(run_cli: RunCLI, tmp_path: Path) -> None:
     stage = json.dumps({"epochs": 1, "truncation": {"kind": "uniform"}, "batch": 32, "width": 4})
     done = run_cli(
-        "train", "digits", "--recipe", "paper", "--scale", "smoke", "--set", f"tune={stage}", "--out", tmp_path / "run"
+        "train", "digits", "--recipe", "paper", "--scale", "smoke", "--set", f"finetune={stage}", "--out", tmp_path / "run"
     )
     assert done.status == 0, done.err
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -12,7 +12,7 @@ import pytest
 from anytime.cli.datasets import find_dataset
 from anytime.evaluation import model_card
 from anytime.export.bundle import bundle
-from anytime.metrics.code_stats import error_by_codes
+from anytime.metrics.reconstruction import error_by_codes
 from anytime.model import load
 from anytime.training.run import training_subset
 from anytime.training.run_dir import read_config

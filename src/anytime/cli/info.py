@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
+
+if TYPE_CHECKING:
+    from anytime.metrics.code_stats import CodeStats
 
 EXAMPLES = ("anytime info mnist", "anytime info mnist --check")
 
@@ -56,11 +59,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if model.quality_table is not None:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
-    if not code_stats:
+    if code_stats is None:
         code_stats, split = _evaluated_code_stats(locate(arguments.model), model.hash), "held-out"
-    if code_stats:
-        head = f"of the codes, on {code_stats['examples']:,} {split} examples"
-        facts["code_stats"], multiline["code_stats"] = code_stats, [head, *code_stats_view.lines(code_stats)]
+    if code_stats is not None:
+        head = f"of the codes, on {code_stats.examples:,} {split} examples"
+        facts["code_stats"], multiline["code_stats"] = code_stats.to_dict(), [head, *code_stats_view.lines(code_stats)]
     for name, value in facts.items():
         first, *rest = multiline.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
@@ -69,7 +72,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     return facts
 
 
-def _evaluated_code_stats(folder: Path, model: str) -> dict[str, Any]:
+def _evaluated_code_stats(folder: Path, model: str) -> CodeStats | None:
     """Return the code statistics of a bundled model's evaluation, or nothing without one."""
     from anytime.core.config import read_json
     from anytime.evaluation import code_stats_view
@@ -77,4 +80,4 @@ def _evaluated_code_stats(folder: Path, model: str) -> dict[str, Any]:
 
     path = folder / EVALUATION
     found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}
-    return code_stats_view.stats_from_evaluation(found["rows"]) if found["environment"].get("model") == model else {}
+    return code_stats_view.stats_from_evaluation(found["rows"]) if found["environment"].get("model") == model else None

@@ -18,9 +18,9 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core import storage
 from anytime.core.config import read_json
 from anytime.core.errors import UserError
+from anytime.core.results import Row
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.data.registry import DATASETS
-from anytime.metrics.quality import Row
 from anytime.models.registry import CONFIG
 from anytime.training.config import RunConfig
 

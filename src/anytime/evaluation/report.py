@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anytime.baselines.density import DensityModel
+from anytime.baselines.likelihood import bits_per_dim
 from anytime.baselines.vae import VAE
 from anytime.core.config import read_json
 from anytime.core.plots import can_plot, plot_png
@@ -22,9 +23,8 @@ from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.evaluation.code_stats_view import code_stats_section
 from anytime.evaluation.html import facts_table, html_page, image
-from anytime.metrics.code_stats import error_by_codes, read_code_stats
-from anytime.metrics.likelihood import bits_per_dim
-from anytime.metrics.reconstruction import vae_error_by_codes
+from anytime.metrics.code_stats import read_code_stats
+from anytime.metrics.reconstruction import error_by_codes, mean_errors
 from anytime.model import AnytimeModel
 from anytime.training import log
 from anytime.training.sample_grids import code_rows
@@ -64,7 +64,7 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
 
 def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
     """A VAE's errors by number of groups, from its mean code; it draws no samples to show."""
-    errors = vae_error_by_codes(vae, dataset.held_out[:REPORT_EXAMPLES], range(vae.length + 1))
+    errors = mean_errors(dataset.held_out[:REPORT_EXAMPLES], range(vae.length + 1), vae.latents, vae.decode, vae.device)
     path = folder / "errors.json"
     facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
     write_json(path, facts)

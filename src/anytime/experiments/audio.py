@@ -7,7 +7,7 @@ digits that are digits. A clock measures when the first complete clip is ready.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,19 +15,20 @@ from typing import Any
 
 from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict, curve
-from anytime.evaluation import audio_panels, evaluate_audio
-from anytime.evaluation.evaluate import EvaluationSettings
+from anytime.evaluation import audio as clips
+from anytime.evaluation.audio import AUDIO_FRACTIONS, CLIP_FRACTIONS, error_rows, half_error_rows
+from anytime.evaluation.classifier_training import FORMAT, MIN_DIGIT_ACCURACY, load_or_train_audio_features
+from anytime.evaluation.evaluate import EvaluationSettings, speed_rows
 from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
 from anytime.experiments.registry import BEST_PAIR, PAIR
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.metrics.audio import BANDS
-from anytime.metrics.audio_features import AUDIO_FEATURES_KIND, MIN_DIGIT_ACCURACY, AudioFeatures, load_or_train_audio_features
+from anytime.metrics.classifier import AudioFeatures
 from anytime.metrics.feature_stats import FeatureStatistics
-from anytime.metrics.quality import reference_statistics
+from anytime.metrics.quality import data_row, reconstruction_rows, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
-AUDIO_FRACTIONS = evaluate_audio.FRACTIONS
 TRUNCATED = AUDIO_FRACTIONS[:-1]
 METRICS = ("log_mel", "stft", *BANDS)
 TEMPERATURES = (1.0, 0.8)
@@ -63,24 +64,23 @@ class AudioMeasurements:
     def data_rows(self) -> list[Row]:
         """Return the row of held-out data."""
         s = self.runner.context
-        return [evaluate_audio.data_row(s.dataset, self.real, self.features, s.reporter)]
+        return [data_row(s.dataset.held_out, self.real, self.features, None, s.reporter)]
 
     def model_rows(self, variant: str, model: AnytimeModel) -> list[Row]:
         """Return all rows of one run; its clips are written to the run directory."""
         s, rows = self.runner.context, list[Row]()
         for temperature in TEMPERATURES:
-            rows += evaluate_audio.sample_rows(
-                model, replace(self.settings, temperature=temperature), self.real, self.features,
+            rows += sample_rows(
+                model, AUDIO_FRACTIONS, self.settings.samples, self.real, self.features, seed=s.seed, temperature=temperature,
                 folder=self.runner.scratch(f"{variant} {s.seed}"), reporter=s.reporter, pause=s.pause,
             )  # fmt: skip
-        rows += evaluate_audio.reconstruction_rows(
-            model, s.dataset, AUDIO_FRACTIONS, self.real, self.features, reporter=s.reporter
-        )
-        errors = evaluate_audio.error_rows(model, s.dataset, s.reporter, self.examples)
+        x = s.dataset.held_out
+        rows += reconstruction_rows(model, x, AUDIO_FRACTIONS, self.real, self.features, reporter=s.reporter)
+        errors = error_rows(model, s.dataset, s.reporter, self.examples)
         for row in errors:
             plotted = row["fraction"] in AUDIO_FRACTIONS
             rows.append(row if plotted else {key: value for key, value in row.items() if key != "fraction"})
-        rows += evaluate_audio.half_error_rows(errors)
+        rows += half_error_rows(errors)
         if variant in (PAIR[0], BEST_PAIR[0]):  # the unordered runs have the same networks
             rows += self._latency_rows(model)
         rows += panel_rows(model, self.runner.plan(variant, s.seed).run_dir / "audio", s.seed)
@@ -90,28 +90,28 @@ class AudioMeasurements:
     def _latency_rows(self, model: AnytimeModel) -> list[Row]:
         """Return seconds for one clip by code length, on the device and on the CPU."""
         reporter, device = self.runner.context.reporter, model.device.type
-        rows = evaluate_audio.speed_rows(model, self.settings, reporter, device=device)
+        rows = speed_rows(model, self.settings, reporter, 1, device=device)
         if device != "cpu":
             cpu_model = AnytimeModel(model.config)
             cpu_model.load_state_dict(model.state_dict())
-            rows += evaluate_audio.speed_rows(cpu_model.eval().use("eager"), self.settings, reporter, device="cpu")
+            rows += speed_rows(cpu_model.eval().use("eager"), self.settings, reporter, 1, device="cpu")
         return rows
 
 
 def measure(runner: Runner) -> list[Row]:
     """Return samples, reconstructions, errors, latency and panels of four runs, and the row of held-out data."""
     s = runner.context
-    count = s.samples or (SMOKE_SAMPLES if s.smoke else evaluate_audio.SAMPLES)
+    count = s.samples or (SMOKE_SAMPLES if s.smoke else clips.AUDIO_SAMPLES)
     repeats = SMOKE_REPEATS if s.smoke else REPEATS
     settings = EvaluationSettings(samples=count, fractions=AUDIO_FRACTIONS, repeats=repeats, seed=s.seed)
-    examples = SMOKE_EXAMPLES if s.smoke else evaluate_audio.AUDIO_ERROR_EXAMPLES
+    examples = SMOKE_EXAMPLES if s.smoke else clips.AUDIO_ERROR_EXAMPLES
     runner.notes += [f"{count:,} samples at each length", f"distances of {examples} held-out crops"]
     measurements, env = AudioMeasurements(runner, settings, examples), environment(s.device)
     facts = {
-        "audio_features": AUDIO_FEATURES_KIND,
+        "audio_features": FORMAT,
         "x": digest(s.dataset.held_out),
         "examples": examples,
-        "panels": [audio_panels.CLIPS, SHOWN],
+        "panels": [clips.CLIPS, SHOWN],
     }
     timing = {"hardware": env["hardware"], "torch": env["torch"]}
     run_facts = {**facts, **timing, "samples": count, "temperatures": TEMPERATURES, "fractions": AUDIO_FRACTIONS}
@@ -124,14 +124,14 @@ def measure(runner: Runner) -> list[Row]:
 
 def panel_rows(model: AnytimeModel, folder: Path, seed: int) -> list[Row]:
     """Return waveforms and spectrograms of a few samples at the paper's fractions; write 90 clips to `folder`."""
-    found = audio_panels.by_fraction(model, model.sample(audio_panels.CLIPS, seed=seed).codes)
-    audio_panels.write_clips(folder, found)
+    found = clips.decode_fractions(model, model.sample(clips.CLIPS, seed=seed).codes)
+    clips.write_clips(folder, found)
     return [
         {
             "series": "panel",
             "fraction": fraction,
             "codes": code_count(model.length, fraction=fraction),
-            "envelope": audio_panels.envelope(x[0]),
+            "envelope": clips.envelope(x[0]),
             "png": encode_strip(x[:SHOWN]),
         }
         for fraction, x in found.items()
@@ -294,10 +294,10 @@ def draw(results: Results) -> Any:
     rows = results.rows
     figure = new_figure(12.0, 4 + 1.6 * len(VARIANTS))
     above, below = figure.subfigures(2, 1, height_ratios=(1.6 * len(VARIANTS), 4))
-    every = above.subplots(len(VARIANTS), 2 * len(audio_panels.FRACTIONS), squeeze=False)
+    every = above.subplots(len(VARIANTS), 2 * len(CLIP_FRACTIONS), squeeze=False)
     for line, variant in zip(every, VARIANTS, strict=True):
         for column, row in enumerate(select(rows, "panel", series=variant)):
-            audio_panels.draw_envelope(line[2 * column], row["envelope"])
+            clips.draw_envelope(line[2 * column], row["envelope"])
             line[2 * column].set_title(f"{variant}, {row['codes']} of {row['length']}", fontsize="x-small")
             show_strip(line[2 * column + 1], row["png"], "")
     distances, bands, samples = below.subplots(1, 3)

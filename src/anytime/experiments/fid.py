@@ -7,12 +7,11 @@ from statistics import mean
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict, curve
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
 from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import Runner, digest
 from anytime.experiments.statistics import combine_seeds, spread, values
-from anytime.metrics.quality import data_row
+from anytime.metrics.quality import data_row, distance_name
 
 PAPER_SAMPLES = {"celeba": 100_000}
 DEFAULT_PAPER_SAMPLES = 50_000

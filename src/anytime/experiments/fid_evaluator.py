@@ -7,11 +7,10 @@ from functools import cached_property, partial
 from typing import Any
 
 from anytime.core.results import Results, Row
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.runner import ExperimentContext, RunMeasurement, Runner, digest
 from anytime.metrics.feature_stats import FeatureStatistics
-from anytime.metrics.quality import reference_statistics, sample_rows
+from anytime.metrics.quality import distance_name, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 
 FID_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)

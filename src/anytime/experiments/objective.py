@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import mean_over, verdict_below
+from anytime.metrics.quality import distance_name
 
 SAMPLES = 50_000
 SERIES = {

@@ -18,11 +18,10 @@ from anytime.core.results import Results, Row, Verdict, curve
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import RunMeasurement, Runner, digest
-from anytime.metrics.code_stats import error_by_codes, gains
-from anytime.metrics.reconstruction import pca_error_by_codes
+from anytime.metrics.code_stats import encode_dataset
+from anytime.metrics.reconstruction import error_by_codes, gains, mean_errors
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
-from anytime.training.sample_grids import encode_dataset
 
 PLOTTED_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 10_000  # held-out images, at most
@@ -45,7 +44,8 @@ def measure(runner: Runner) -> list[Row]:
     length = runner.plan("ordered", s.seed).codes.model.autoencoder.length
 
     def pca_rows() -> list[Row]:
-        errors = pca_error_by_codes(pca.fit(s.dataset.images.to(s.device), length), x, range(length + 1))
+        fitted = pca.fit(s.dataset.images.to(s.device), length)
+        errors = mean_errors(x, range(length + 1), fitted.encode, fitted.decode, fitted.mean.device)
         return error_rows(errors, series="pca", examples=len(x))
 
     return rows + runner.measure_data("pca", {**facts, "length": length, "train": len(s.dataset.train)}, pca_rows)

@@ -13,12 +13,12 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.density import DensityModel
+from anytime.baselines.likelihood import bits_per_dim
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.data.loader import to_float
 from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import values, verdict_below
-from anytime.metrics.likelihood import bits_per_dim
 from anytime.training import log
 from anytime.training.run_dir import RunPaths
 

@@ -10,13 +10,12 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import values, verdict_below
-from anytime.metrics.code_stats import bits_by_position
+from anytime.metrics.code_stats import bits_by_position, encode_dataset
+from anytime.metrics.quality import distance_name
 from anytime.model import AnytimeModel
-from anytime.training.sample_grids import encode_dataset
 
 SERIES = {"transformer": "ordered", "lstm": "lstm", "pixelcnn": "pixelcnn"}
 """Prior -> variant."""

@@ -14,17 +14,17 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FIDEvaluator, fid_label, plot_fid
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import Values, all_hold, is_below, values, verdict_below
 from anytime.experiments.variants import TRAIN_SIZES, with_examples
-from anytime.metrics.code_stats import bits_by_position, error_by_codes
+from anytime.metrics.code_stats import bits_by_position, encode_dataset
+from anytime.metrics.quality import distance_name
+from anytime.metrics.reconstruction import error_by_codes
 from anytime.model import AnytimeModel
 from anytime.training.run import training_subset
-from anytime.training.sample_grids import encode_dataset
 
 SIZES = (None, *reversed(TRAIN_SIZES))
 """Training images, None for all. The runs with all exist already; the smallest size, the most telling, comes next."""

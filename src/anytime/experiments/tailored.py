@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import values, verdict_below
 from anytime.experiments.variants import tailored
+from anytime.metrics.quality import distance_name
 
 VERY_SHORT = 0.2  # of the codes: the paper's "very short"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from anytime.autoencoders.truncation import probabilities
 from anytime.core.results import Results, Row, Verdict
-from anytime.evaluation.image_summary import distance_name
 from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_label, plot_fid
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import mean_over, values, verdict_below
+from anytime.metrics.quality import distance_name
 
 SERIES = {"uniform": "ordered", "Geo(0.03)": "geometric-0.03", "Geo(0.1)": "geometric-0.1"}
 """Distribution -> variant."""

@@ -24,7 +24,7 @@ from anytime.experiments.ordering import (
 )
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import combine_seeds
-from anytime.metrics.reconstruction import vae_error_by_codes
+from anytime.metrics.reconstruction import mean_errors
 
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
 """Series -> variant."""
@@ -48,7 +48,7 @@ def measure(runner: Runner) -> list[Row]:
 
 def model_rows(model: VAE, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
     """Return the error curve of one run."""
-    errors = vae_error_by_codes(model, x, range(model.length + 1))
+    errors = mean_errors(x, range(model.length + 1), model.latents, model.decode, model.device)
     return error_rows(errors, examples=len(x), variance=model.config.variance)
 
 

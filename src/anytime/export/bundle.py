@@ -116,7 +116,10 @@ def _training_info(run: Path) -> model_card.TrainingInfo:
         seconds[line["stage"]] = seconds.get(line["stage"], 0.0) + line["seconds"]
     start = read_json(paths.environment)["starts"][-1]
     return model_card.TrainingInfo(
-        config=read_config(run), start=start, seconds=seconds, warnings=read_code_stats(run).get("warnings", [])
+        config=read_config(run),
+        start=start,
+        seconds=seconds,
+        warnings=(stats.warnings or []) if (stats := read_code_stats(run)) else [],
     )
 
 

@@ -1,7 +1,7 @@
-"""Statistics of the features of many pictures or sounds, gathered chunk by chunk so that a killed run goes on where it was.
+"""Feature statistics of many images or clips, computed chunk by chunk so that a killed run resumes.
 
-A chunk is a pure function of its number, and the statistics are sums in the order of the chunks: resumed or not, on one
-machine they are the same numbers.
+A chunk is a pure function of its number, and the statistics are sums in the order of the chunks. Resumed or not, they are the
+same numbers on one machine.
 """
 
 from __future__ import annotations
@@ -29,59 +29,49 @@ from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import Moments
 from anytime.model import AnytimeModel
 
-STATISTICS_KIND = "features 1"
-CHUNK = 1000  # pictures: seconds of Inception on a GPU, minutes on a CPU
-MAX_KEPT = 10_000  # features kept whole, for what moments cannot tell: 82 MB of Inception's; sixteen times as many of a network
-SIZE = 2048  # with a sixteenth of its features
-SAVE_SECONDS = 60.0  # between two saves: one of five lengths writes 577 MB, which took 5 s
+FORMAT = "features 1"
+CHUNK = 1000  # examples: seconds of Inception on a GPU, minutes on a CPU
+SAVE_SECONDS = 60.0  # between two saves: statistics of five code counts are 577 MB, which take 5 s to write
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureStatistics:
-    """All that is kept of a set of pictures."""
+    """Moments of a set's features, and its first feature vectors."""
 
     moments: Moments
-    kept: Tensor  # [up to KEPT of Inception's size, features], float32, of the first pictures
+    kept: Tensor  # [at most network.max_kept, features], float32
 
     @staticmethod
     def empty(network: FeatureNetwork) -> FeatureStatistics:
+        """Return the statistics of an empty set."""
         return FeatureStatistics(Moments.empty(network.size, network.device), torch.empty(0, network.size))
 
-    def plus(self, features: Float[Tensor, "n features"]) -> FeatureStatistics:
-        fresh = features[: max_kept(features.shape[1]) - len(self.kept)].float().cpu()
-        return FeatureStatistics(
-            self.moments + Moments.of(features), torch.cat([self.kept, fresh]) if len(fresh) else self.kept
-        )
-
-
-def max_kept(size: int) -> int:
-    """How many vectors of that size are kept.
-
-    >>> max_kept(2048), max_kept(128)
-    (10000, 160000)
-    """
-    return MAX_KEPT * max(1, SIZE // size)
+    def plus(self, features: Float[Tensor, "n features"], max_kept: int) -> FeatureStatistics:
+        """Add a batch of features."""
+        fresh = features[: max_kept - len(self.kept)].float().cpu()
+        kept = torch.cat([self.kept, fresh]) if len(fresh) else self.kept
+        return FeatureStatistics(self.moments + Moments.of(features), kept)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """Pictures or sounds to be compared: one or more series of `count`, made a chunk at a time."""
+    """Images or clips to be compared: one or more series of `count` examples, made a chunk at a time."""
 
     label: str
-    facts: Mapping[str, Any]  # JSON that names the pictures: what was gathered of others is not gone on with
-    count: int  # pictures in each series
+    facts: Mapping[str, Any]  # JSON that identifies the examples: partial statistics of others are not resumed
+    count: int  # examples in each series
     series: int
-    chunk: Callable[[int, int], Iterable[Tensor]]  # first and last picture -> every series', as the data are stored
+    chunk: Callable[[int, int], Iterable[Tensor]]  # first and last example -> those of every series, in the stored format
 
 
-def images(label: str, x: Examples) -> FeatureSource:
-    """A data set as it is, in an order of its own: the features kept must not be those of the first class or folder."""
+def examples(label: str, x: Examples) -> FeatureSource:
+    """A dataset, shuffled: the kept features must not all come from the first class or folder."""
     shuffled = permutation(len(x), 0)
     return FeatureSource(label, {"data": storage.digest({"x": x})}, len(x), 1, lambda first, last: [x[shuffled[first:last]]])
 
 
 def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequence[int]) -> FeatureSource:
-    """The same pictures from the first `count` of their codes, for each count."""
+    """The same examples reconstructed from their first `count` codes, a series for each count."""
     shuffled = permutation(len(x), 0)
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
@@ -95,9 +85,9 @@ def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequen
 def samples(
     label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0
 ) -> FeatureSource:
-    """Samples drawn once at full length and decoded from every prefix asked for: by law 2 these are the shorter samples.
+    """Samples, generated once at full length and decoded from each prefix: by law 2 these are the shorter samples.
 
-    Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that no more than a chunk is ever in memory.
+    Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that memory holds one chunk at most.
     """
 
     def chunk(first: int, last: int) -> Iterable[Tensor]:
@@ -117,14 +107,14 @@ def compute_statistics(
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
 ) -> list[FeatureStatistics]:
-    """The statistics of every series; kept in `folder`, whole or in part, for the next call with the same source.
+    """Return the statistics of every series; saved in `folder`, whole or in part, for the next call with the same source.
 
-    With a folder, `Paused` comes behind a chunk that was kept.
+    With a folder, `Paused` is raised after a saved chunk.
     """
     reporter = reporter or SilentReporter()
-    facts = {"kind": STATISTICS_KIND, "network": network.digest, "series": source.series, **source.facts}
+    facts = {"kind": FORMAT, "network": network.digest, "series": source.series, **source.facts}
     path = None if folder is None else folder / f"{source.label}-{_name(facts)}.safetensors"
-    done, found = _resumed(path, facts, network, source.series)
+    done, found = _resume(path, facts, network, source.series)
     if done < source.count:
         reporter.stage(source.label, done * source.series, source.count * source.series)
     saved = time.monotonic()
@@ -133,7 +123,7 @@ def compute_statistics(
         processed = first * source.series
         for index, part in zip(range(source.series), source.chunk(first, last), strict=True):
             for piece in part.split(network.batch):
-                found[index] = found[index].plus(network(piece))
+                found[index] = found[index].plus(network(piece), network.max_kept)
                 processed += len(piece)
                 reporter.progress(processed, {})
         pausing = pause.due and last < source.count
@@ -141,7 +131,7 @@ def compute_statistics(
             try:
                 _save(path, found, {**facts, "done": last})
             except UserError as error:  # costs time at the next start, nothing else
-                reporter.say(f"going on without keeping what was gathered: {error}")
+                reporter.say(f"continuing without saving the feature statistics: {error}")
                 path = None
             saved = time.monotonic()
         if pausing and path is not None:
@@ -160,24 +150,19 @@ def _save(path: Path, found: list[FeatureStatistics], facts: Mapping[str, Any]) 
     storage.write_tensors(path, tensors, facts)
 
 
-def _resumed(
+def _resume(
     path: Path | None, facts: Mapping[str, Any], network: FeatureNetwork, series: int
 ) -> tuple[int, list[FeatureStatistics]]:
-    """How many pictures of each series are behind us, and their statistics."""
+    """Return how many examples of each series are done, and their statistics."""
     fresh_start = 0, [FeatureStatistics.empty(network)] * series
     if path is None or not path.is_file():
         return fresh_start
     try:
-        tensors, there, _ = storage.read_tensors(path)
-    except storage.DamagedFileError:  # it can be made again
+        tensors, recorded, _ = storage.read_tensors(path)
+    except storage.DamagedFileError:  # it can be computed again
         return fresh_start
-    done = int(there.pop("done"))
-    if there != facts:
+    done = int(recorded.pop("done"))
+    if recorded != facts:
         return fresh_start
-    return done, [
-        FeatureStatistics(
-            Moments(done, tensors[f"{index}/total"].to(network.device), tensors[f"{index}/outer"].to(network.device)),
-            tensors[f"{index}/kept"],
-        )
-        for index in range(series)
-    ]
+    sums = [[tensors[f"{index}/{name}"].to(network.device) for name in ("total", "outer")] for index in range(series)]
+    return done, [FeatureStatistics(Moments(done, *sums[index]), tensors[f"{index}/kept"]) for index in range(series)]

@@ -1,6 +1,7 @@
-"""The Fréchet distance between two sets of features, from sums that can be taken over any number of batches.
+"""FID: the Fréchet distance between two sets of features, from sums over any number of batches.
 
-d² = ‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2 (Σ₁ Σ₂)^½), Gaussians of the same means and covariances. On Inception's features this is FID.
+d² = ‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2 (Σ₁ Σ₂)^½) between Gaussians with the sets' means and covariances. On Inception's features
+this is FID. The protocol: `inception` (network), `feature_stats` (moments of data and samples), `quality` (rows by code count).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, sum and sum of outer products of feature vectors: those of two sets together are the sums of theirs."""
+    """Count, sum and sum of outer products of feature vectors; moments of two sets add up."""
 
     count: int
     total: Tensor  # [features], float64: FID subtracts two nearly equal traces; float32 loses the third digit at 50k samples
@@ -22,12 +23,13 @@ class Moments:
 
     @staticmethod
     def empty(size: int, device: torch.device | None = None) -> Moments:
-        """Of no vectors at all."""
+        """Return the moments of an empty set."""
         zeros = torch.zeros(size, dtype=torch.float64, device=device)
         return Moments(0, zeros, torch.zeros(size, size, dtype=torch.float64, device=device))
 
     @staticmethod
     def of(features: Float[Tensor, "n features"]) -> Moments:
+        """Return the moments of a batch of feature vectors."""
         exact = features.double()
         return Moments(len(features), exact.sum(0), exact.T @ exact)
 
@@ -36,16 +38,17 @@ class Moments:
 
     @property
     def mean(self) -> Float[Tensor, " features"]:
+        """Mean feature vector."""
         return self.total / self.count
 
     @property
     def covariance(self) -> Float[Tensor, "features features"]:
-        """Unbiased: divided by count − 1."""
+        """Unbiased covariance, divided by count − 1."""
         return (self.outer - torch.outer(self.total, self.total) / self.count) / (self.count - 1)
 
 
 def frechet_distance(first: Moments, second: Moments) -> float:
-    """d² between the Gaussians of two sets of at least two vectors each."""
+    """Return d² between two sets of at least two vectors each."""
     return gaussian_distance(first.mean, first.covariance, second.mean, second.covariance)
 
 
@@ -55,11 +58,11 @@ def gaussian_distance(
     other_mean: Float[Tensor, " features"],
     other_covariance: Float[Tensor, "features features"],
 ) -> float:
-    """d² between two Gaussians, in closed form.
+    """Return d² between two Gaussians, in closed form.
 
-    tr (Σ₁ Σ₂)^½ = tr (Σ₁^½ Σ₂ Σ₁^½)^½ = sum of the singular values of Σ₂^½ Σ₁^½. Taken as singular values rather than as roots
-    of the symmetric product's eigenvalues: the product squares them, and where a covariance is singular its zeros come back as
-    10⁻⁸ each, two thousand times over (−1.5e-4 instead of −8e-12 for 1,000 samples against themselves).
+    tr (Σ₁ Σ₂)^½ = tr (Σ₁^½ Σ₂ Σ₁^½)^½ = sum of the singular values of Σ₂^½ Σ₁^½. Singular values are more accurate than the
+    eigenvalues of the symmetric product. The product squares them, so that each zero of a singular covariance becomes 10⁻⁸:
+    −1.5e-4 in all instead of −8e-12 for 1,000 samples against themselves.
     """
     mean, covariance, other_mean, other_covariance = (
         moment.double().cpu() for moment in (mean, covariance, other_mean, other_covariance)
@@ -70,7 +73,7 @@ def gaussian_distance(
 
 
 def _root(covariance: Float[Tensor, "features features"]) -> Float[Tensor, "features features"]:
-    """The symmetric square root; eigenvalues that rounding cannot tell from zero are zero, as their roots would be large."""
+    """Symmetric square root; eigenvalues within rounding error of zero count as zero, as their roots would be large."""
     values, vectors = torch.linalg.eigh(covariance)
     least = len(values) * torch.finfo(values.dtype).eps * values[-1]
     root: Tensor = (vectors * torch.where(values > least, values, 0).sqrt()) @ vectors.T

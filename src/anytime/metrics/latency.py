@@ -1,4 +1,4 @@
-"""Seconds for a batch of samples by code length, and the part of them that decoding takes (Fig. 4b)."""
+"""Latency of sampling by code count, and the part of it that decoding takes (Fig. 4b)."""
 
 from __future__ import annotations
 
@@ -17,41 +17,47 @@ from anytime.model import AnytimeModel
 from anytime.sampling.sample import Sample
 
 BATCH = 100
-"""The paper's."""
+"""The paper's batch size."""
 REPEATS, MIN_REPEATS = 20, 3
-MAX_SECONDS_PER_LENGTH = 10.0  # seconds for each code length: after them no round is begun, save for the first few
+MAX_SECONDS_PER_COUNT = 10.0  # no round begins later, except for the first few
 Clock = Callable[[], float]
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What is timed."""
+    """A sampler that can be timed."""
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """Device to synchronise with."""
 
-    def sample(self, n: int, *, seed: int, codes: int) -> Sample: ...
+    def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        """Generate and decode."""
 
     def draw(self, n: int, *, seed: int, codes: int) -> object:
-        """The same request without its decode."""
+        """Generate codes without decoding them."""
 
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor: ...
+    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        """Decode codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedSampler:
-    """A model with its engine, timed with the engine's own decoder."""
+    """A model with its engine and the engine's decoder."""
 
     model: AnytimeModel
 
     @property
     def device(self) -> torch.device:
+        """The model's device."""
         return self.model.device
 
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        """Generate and decode."""
         return self.model.sample(n, seed=seed, codes=codes)
 
     def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
+        """Generate codes in microbatches, without decoding them."""
         microbatch = self.model.engine.microbatch
         return [
             self.model.session(min(microbatch, n - first), seed=seed).generate_codes(codes) for first in range(0, n, microbatch)
@@ -59,28 +65,30 @@ class TimedSampler:
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        """Decode codes with the engine."""
         return self.model.engine.decode(codes)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of one request for `batch` samples, from the call to the decoded samples."""
+    """Seconds of one request for `batch` samples, decoding included."""
 
     codes: int
     batch: int
     repeats: int
     p50: float
     p95: float
-    draw: float  # median seconds of the same request without its decode
-    decode: float  # median seconds of decoding alone, which a GPU may be asked for while it still draws
+    draw: float  # median seconds of the same request without decoding
+    decode: float  # median seconds of decoding alone; on a GPU it may overlap with sampling
 
     @property
     def samples_per_second(self) -> float:
+        """Throughput at the median latency."""
         return self.batch / self.p50
 
     @property
     def decode_fraction(self) -> float:
-        """The part of the time that decoding takes, were it asked for when all codes are there."""
+        """Seconds of decoding alone relative to the median latency."""
         return self.decode / self.p50
 
 
@@ -93,18 +101,17 @@ def latency_by_codes(
     clock: Clock = time.perf_counter,
     progress: Callable[[int], None] | None = None,
 ) -> list[Latency]:
-    """Time `model.sample(batch, codes=count)`, its drawing and the decoding of as many codes, for each count, after a try.
+    """Time `model.sample(batch, codes=count)`, the same without decoding, and decoding alone, for each count.
 
-    In rounds over all counts: a machine that is slower for a while is so for all of them. `progress` is told the rounds.
+    A warm-up comes first. Rounds go over all counts, so that a machine that slows down for a while slows down all of them.
+    `progress` is called with the number of finished rounds.
     """
-    sampled_codes = [
-        model.sample(batch, seed=0, codes=count).codes for count in counts
-    ]  # warms up caches, compilers and graphs
+    sampled_codes = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warm-up
     for codes in sampled_codes:
         model.decode(codes)
     totals, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
     started, rounds = clock(), 0
-    while rounds < min(MIN_REPEATS, repeats) or (rounds < repeats and clock() - started < MAX_SECONDS_PER_LENGTH * len(counts)):
+    while rounds < min(MIN_REPEATS, repeats) or (rounds < repeats and clock() - started < MAX_SECONDS_PER_COUNT * len(counts)):
         rounds += 1
         for codes, total, draw, decode in zip(sampled_codes, totals, draws, decodes, strict=True):
             total.append(time_call(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
@@ -119,11 +126,11 @@ def latency_by_codes(
 
 
 def time_call(work: Callable[[], object], device: torch.device, clock: Clock = time.perf_counter) -> float:
-    """Seconds until the work is done on the device, too."""
+    """Return the seconds until the work is done, on the device too."""
     _wait(device)
     started = clock()
     work()
-    _wait(device)  # what a GPU was asked for may not be done when the call returns
+    _wait(device)
     return clock() - started
 
 
@@ -133,7 +140,7 @@ def _wait(device: torch.device) -> None:
 
 
 def quantile(times: Sequence[float], fraction: float) -> float:
-    """The smallest time that at least this share of the times do not exceed.
+    """Return the smallest time that at least this fraction of the times do not exceed.
 
     >>> quantile([3.0, 1.0, 2.0], 0.5), quantile([3.0, 1.0, 2.0], 0.95)
     (2.0, 3.0)

@@ -1,59 +1,103 @@
-"""How good pictures and sounds are, as rows of numbers: FID, KID, precision and recall, by code length."""
+"""Quality of sets of examples against real data: Fréchet distance, KID, precision and recall, by code count."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anytime.core.pause import NEVER, Pause
 from anytime.core.progress import Reporter
+from anytime.core.results import Row
 from anytime.data.dataset import Examples
 from anytime.data.download import cache_dir
 from anytime.metrics import feature_stats
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import frechet_distance
-from anytime.metrics.precision_recall import compute_kid, compute_precision_recall
+from anytime.metrics.kid import KID, compute_kid
+from anytime.metrics.precision_recall import PrecisionRecall, compute_precision_recall
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class SetQuality:
+    """One set of examples against a reference set. Lower is better, except for precision and recall."""
+
+    network: FeatureNetwork
+    frechet: float
+    kid: KID
+    coverage: PrecisionRecall
+    samples: int
+    reference: int
+    kept: int  # feature vectors used for precision and recall; KID's subsets are taken from them
+    extra: Mapping[str, Any]  # the network's own metrics
+
+    @property
+    def row(self) -> Row:
+        """The metrics under the keys of a results file; they end in the network's suffix."""
+        network, suffix = self.network, self.network.suffix
+        row = {
+            **self.extra,
+            network.distance: self.frechet,
+            f"kid{suffix}": self.kid.mean,
+            f"kid_sd{suffix}": self.kid.std,
+            f"precision{suffix}": self.coverage.precision,
+            f"recall{suffix}": self.coverage.recall,
+            "samples": self.samples,
+            "reference": self.reference,
+            "kept": self.kept,
+            "kid_subset": self.kid.subset,
+            "network": network.name,
+        }
+        if (fewest := min(self.samples, self.reference)) <= network.size:
+            row["warning"] = f"{network.distance} is too high: {fewest:,} samples for {network.size:,} features"
+        return row
+
+
+def compute_quality(found: FeatureStatistics, real: FeatureStatistics, network: FeatureNetwork) -> SetQuality:
+    """Compare a set with a reference set."""
+    kept, reference = (known.kept.to(network.device) for known in (found, real))
+    return SetQuality(
+        network,
+        frechet_distance(found.moments, real.moments),
+        compute_kid(kept, reference),
+        compute_precision_recall(kept, reference),
+        found.moments.count,
+        real.moments.count,
+        min(len(kept), len(reference)),
+        network.extra_metrics(kept, reference),
+    )
 
 
 def reference_statistics(
+    x: Examples, network: FeatureNetwork, cache: Path | None = None, reporter: Reporter | None = None, pause: Pause = NEVER
+) -> FeatureStatistics:
+    """Return the statistics of the reference set, from the cache if they are there: 50,000 images take half a GPU minute."""
+    return _dataset_statistics("reference", x, network, cache, reporter, pause)
+
+
+def data_row(
     x: Examples,
+    real: FeatureStatistics,
     network: FeatureNetwork,
     cache: Path | None = None,
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
+) -> Row:
+    """Quality of held-out data: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
+    found = _dataset_statistics("held-out", x, network, cache, reporter, pause)
+    return {"series": "held-out data", **compute_quality(found, real, network).row, **network.facts}
+
+
+def _dataset_statistics(
+    label: str, x: Examples, network: FeatureNetwork, cache: Path | None, reporter: Reporter | None, pause: Pause
 ) -> FeatureStatistics:
-    """Statistics of the set that others are compared with, kept in the cache: 50,000 pictures take half a GPU minute."""
-    (found,) = compute_statistics(
-        feature_stats.images("reference", x), network, (cache or cache_dir()) / "features", reporter, pause
-    )
+    folder = (cache or cache_dir()) / "features"
+    (found,) = compute_statistics(feature_stats.examples(label, x), network, folder, reporter, pause)
     return found
-
-
-def compute_metrics(found: FeatureStatistics, real: FeatureStatistics, network: FeatureNetwork) -> Row:
-    """The numbers of one set of pictures against another. Lower is better, save for precision and recall."""
-    kept, theirs = (known.kept.to(network.device) for known in (found, real))
-    kid, cover = compute_kid(kept, theirs), compute_precision_recall(kept, theirs)
-    row: Row = {
-        network.distance: frechet_distance(found.moments, real.moments),
-        f"kid{network.suffix}": kid.mean,
-        f"kid_sd{network.suffix}": kid.std,
-        f"precision{network.suffix}": cover.precision,
-        f"recall{network.suffix}": cover.recall,
-        "samples": found.moments.count,
-        "reference": real.moments.count,
-        "kept": min(len(kept), len(theirs)),  # features behind precision and recall; KID's subsets are drawn from them
-        "kid_subset": kid.subset,
-        "network": network.name,
-    }
-    if (fewest := min(found.moments.count, real.moments.count)) <= network.size:
-        row["warning"] = f"{fewest:,} samples are no more than the {network.size:,} features: {network.distance} reads too high"
-    return row
 
 
 def sample_rows(
@@ -70,13 +114,13 @@ def sample_rows(
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
 ) -> list[Row]:
-    """Quality of `samples` samples at every fraction of their codes; with `folder`, a killed call goes on when repeated."""
+    """Quality of `samples` samples at every fraction of their codes; with `folder`, a killed call resumes when repeated."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     source = feature_stats.samples("samples", model, samples, counts, seed, temperature)
     each = compute_statistics(source, network, folder, reporter, pause)
-    about = {"series": series, "seed": seed, "temperature": temperature}
+    facts = {"series": series, "seed": seed, "temperature": temperature}
     return [
-        {**about, "fraction": fraction, "codes": count, **compute_metrics(found, real, network)}
+        {**facts, "fraction": fraction, "codes": count, **compute_quality(found, real, network).row}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
@@ -88,29 +132,20 @@ def reconstruction_rows(
     real: FeatureStatistics,
     network: FeatureNetwork,
     *,
-    series: str = "reconstructions",
     folder: Path | None = None,
     reporter: Reporter | None = None,
 ) -> list[Row]:
-    """Quality of pictures decoded from every fraction of their true codes: what the autoencoder alone allows."""
+    """Quality of examples reconstructed from every fraction of their codes: the limit set by the autoencoder alone."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
-    source = feature_stats.reconstructions("reconstructions", model, x, counts)
+    each = compute_statistics(feature_stats.reconstructions("reconstructions", model, x, counts), network, folder, reporter)
     return [
-        {"series": series, "fraction": fraction, "codes": count, **compute_metrics(found, real, network)}
-        for fraction, count, found in zip(fractions, counts, compute_statistics(source, network, folder, reporter), strict=True)
+        {"series": "reconstructions", "fraction": fraction, "codes": count, **compute_quality(found, real, network).row}
+        for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
 
-def data_row(
-    x: Examples,
-    real: FeatureStatistics,
-    network: FeatureNetwork,
-    cache: Path | None = None,
-    reporter: Reporter | None = None,
-    pause: Pause = NEVER,
-) -> Row:
-    """Quality of real held-out pictures: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
-    (found,) = compute_statistics(
-        feature_stats.images("held-out", x), network, (cache or cache_dir()) / "features", reporter, pause
+def distance_name(rows: Sequence[Row]) -> str:
+    """Return the key of the Fréchet distance in the rows: `fid`, or the name of another network's distance."""
+    return next(
+        (name for name in ("fid", "frechet_digits", "frechet_audio") if any(name in row for row in rows)), "frechet_random"
     )
-    return {"series": "held-out data", **compute_metrics(found, real, network)}

@@ -1,4 +1,4 @@
-"""The physical limit of sampling: what a machine's memory and arithmetic allow at best, and what it was measured to have."""
+"""Roofline of sampling: the least time that memory bandwidth and arithmetic allow, from measured hardware speeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    bandwidth: float  # bytes a second, reading and writing together
-    flops: float  # multiplications and additions a second, of large matrix products
+    """Measured speeds of a device."""
+
+    bandwidth: float  # bytes per second, reading and writing together
+    flops: float  # multiplications and additions per second in large matrix products
 
 
 def measure_hardware(device: torch.device, dtype: torch.dtype) -> Hardware:
-    """The best of a few large copies and matrix products."""
+    """Measure a device: the best of a few large copies and matrix products."""
     size = 1 << (30 if device.type == "cuda" else 27)
     side = 8192 if device.type == "cuda" else 1536
     source = torch.ones(size, dtype=torch.uint8, device=device)
@@ -41,9 +43,9 @@ def _best(work: Callable[[], object], device: torch.device) -> float:
 
 
 def step_cost(config: TransformerConfig, batch: int, position: int, itemsize: int) -> tuple[int, int]:
-    """Bytes that must move and operations that must be done to draw the code at `position`, in every row.
+    """Return the bytes moved and operations needed to sample the code at `position` in every row.
 
-    The weights are read once, the cache up to here is read and one place of it written; activations stay on the chip.
+    The weights are read once. The KV cache is read up to the position and written there. Activations stay on the chip.
     """
     products = config.layers * (4 * config.width**2 + 2 * config.width * config.hidden) + config.width * config.codebook_size
     cache = 2 * config.layers * config.width * batch * (position + 1)
@@ -52,6 +54,6 @@ def step_cost(config: TransformerConfig, batch: int, position: int, itemsize: in
 
 
 def roofline_seconds(config: TransformerConfig, batch: int, codes: int, itemsize: int, hardware: Hardware) -> float:
-    """The least time for `codes` steps, moving and computing at once; the decoder is left out."""
+    """Return the least time for `codes` steps, with transfer and arithmetic in parallel; the decoder is left out."""
     costs = (step_cost(config, batch, position, itemsize) for position in range(codes))
     return sum(max(moved / hardware.bandwidth, done / hardware.flops) for moved, done in costs)

@@ -182,7 +182,7 @@ class Run(Generic[Model]):
         found = self.spec.diagnostics(stage)
         if found is not None:
             code_stats.write_code_stats(self.paths.run_dir, stage, found)
-            for text in found.get("warnings", []):
+            for text in found.warnings or []:
                 self.reporter.say(f"warning: {text}")
 
     def _epoch(self, task: Task, metrics: EpochMetrics) -> None:

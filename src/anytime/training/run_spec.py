@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Int16, UInt8
@@ -48,7 +48,7 @@ class RunSpec(Protocol[Model]):
     def finished(self) -> Model:
         """Return the finished model after all stages."""
 
-    def diagnostics(self, stage: str) -> dict[str, Any] | None:
+    def diagnostics(self, stage: str) -> code_stats.CodeStats | None:
         """Return the code statistics after a stage, or None if it does not change them or there are no codes."""
 
     def save_grid(self, path: Path, stage: str) -> None:
@@ -96,14 +96,14 @@ class VQVAERunSpec:
             stage = config.pretrain if name == "pretrain" else config.ordered
             return AutoencoderTask(name, stage, autoencoder, self.train, self.validation, seed)
         say(f"encoding {len(self.train):,} examples")
-        validation = sample_grids.encode_dataset(autoencoder, self.validation)
+        validation = code_stats.encode_dataset(autoencoder, self.validation)
         if name == "prior":
             augmented = self._augmented(config.prior.augmentations, config.prior.speed_perturb, seed)
-            train = torch.cat([sample_grids.encode_dataset(autoencoder, x) for x in augmented])
+            train = torch.cat([code_stats.encode_dataset(autoencoder, x) for x in augmented])
             return PriorTask(config.prior, self.model.prior, train, validation, seed)
         assert config.finetune is not None
         x = torch.cat(list(self._augmented(config.finetune.augmentations, config.finetune.speed_perturb, seed)))
-        examples = EncodedExamples(x, sample_grids.encode_dataset(autoencoder, x)), EncodedExamples(self.validation, validation)
+        examples = EncodedExamples(x, code_stats.encode_dataset(autoencoder, x)), EncodedExamples(self.validation, validation)
         discriminator, augment = self._discriminator(config.finetune, seed)
         pool = self._sample_pool(seed, say)
         return FinetuneTask(config.finetune, autoencoder, discriminator, augment, *examples, seed, pool)
@@ -147,7 +147,7 @@ class VQVAERunSpec:
             self.model = truncate_model(self.model, self.config.model.autoencoder.length)
         return self.model.eval()
 
-    def diagnostics(self, stage: str) -> dict[str, Any] | None:
+    def diagnostics(self, stage: str) -> code_stats.CodeStats | None:
         """Return the code statistics after a stage; the finished model has its own only if extra codes were dropped."""
         if stage == code_stats.FINISHED and not self.config.extra_codes:
             return None

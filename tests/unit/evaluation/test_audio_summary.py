@@ -1,10 +1,10 @@
-"""What is said beside the table of a model of sound."""
+"""Notes and rows of an audio evaluation."""
 
 from __future__ import annotations
 
-from anytime.evaluation.audio_summary import notes
+from anytime.core.results import Row
+from anytime.evaluation.audio import notes
 from anytime.metrics.audio import BANDS
-from anytime.metrics.quality import Row
 
 
 def sampled(codes: int, by_digit: list[int]) -> Row:
@@ -24,5 +24,5 @@ def test_digits_are_counted_at_the_greatest_length_whatever_the_order() -> None:
         *({"series": "bits", "position": k, "bits": 1.0, "entropy": 1.0} for k in range(1, 5)),
         *({"series": "half-way", "band": band, "codes": 2} for band in BANDS),
     ]
-    (line,) = (line for line in notes(rows) if "Digits recognised" in line)
-    assert line.startswith("Digits recognised from 4 codes: 0: 9, 1: 9")
+    (line,) = (line for line in notes(rows) if "Classified digits" in line)
+    assert line.startswith("Classified digits from 4 codes: 0: 9, 1: 9")

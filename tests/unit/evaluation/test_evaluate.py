@@ -12,13 +12,19 @@ from PIL import Image
 
 from anytime import data
 from anytime.core.errors import UserError
-from anytime.core.random import permutation
+from anytime.core.progress import SilentReporter
+from anytime.core.random import derive, permutation
+from anytime.core.results import Row
 from anytime.data.loader import to_float
-from anytime.evaluation import evaluate, image_summary
-from anytime.evaluation.evaluate import FRACTIONS, EvaluationSettings, evaluate_images, quality_table
-from anytime.metrics.code_stats import error_by_codes
+from anytime.data.registry import load_labels
+from anytime.evaluation import image
+from anytime.evaluation.classifier_training import load_or_train_image_classifier
+from anytime.evaluation.evaluate import EvaluationSettings, Workspace, evaluate, quality_table
+from anytime.evaluation.image import IMAGE_FRACTIONS, ImageEvaluation
+from anytime.metrics.classifier import ClassifierConfig
 from anytime.metrics.features import RandomNetwork
-from anytime.metrics.quality import Row
+from anytime.metrics.quality import distance_name
+from anytime.metrics.reconstruction import error_by_codes
 from anytime.model import AnytimeModel
 
 
@@ -28,13 +34,19 @@ def dataset() -> data.Dataset:
 
 
 @pytest.fixture(scope="module")
-def rows(tiny: AnytimeModel, dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+def adapter(tiny: AnytimeModel, dataset: data.Dataset) -> ImageEvaluation:
+    settings = EvaluationSettings(samples=80, fractions=IMAGE_FRACTIONS, seed=2, repeats=3)
+    return ImageEvaluation(tiny, dataset, RandomNetwork(torch.device("cpu")), settings)
+
+
+@pytest.fixture(scope="module")
+def rows(
+    tiny: AnytimeModel, dataset: data.Dataset, adapter: ImageEvaluation, tmp_path_factory: pytest.TempPathFactory
+) -> list[Row]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(evaluate, "ERROR_EXAMPLES", 30)
-    network = RandomNetwork(torch.device("cpu"))
-    found = evaluate_images(
-        tiny, dataset, network, EvaluationSettings(samples=80, seed=2, repeats=3), cache=tmp_path_factory.mktemp("cache")
-    )
+    patch.setattr(image, "ERROR_EXAMPLES", 30)
+    workspace = Workspace(SilentReporter(), cache=tmp_path_factory.mktemp("cache"))
+    found = evaluate(tiny, dataset, adapter, adapter.settings, workspace)
     patch.undo()
     return found
 
@@ -50,7 +62,7 @@ def test_every_series_is_there(rows: list[Row]) -> None:
         "memorisation": 1, "speed": 5,
     }  # fmt: skip
     for series in ("samples", "reconstructions", "speed"):
-        assert [row["fraction"] for row in of(rows, series)] == list(FRACTIONS)
+        assert [row["fraction"] for row in of(rows, series)] == list(IMAGE_FRACTIONS)
         assert [row["codes"] for row in of(rows, series)] == [2, 3, 5, 6, 8]
 
 
@@ -79,7 +91,8 @@ def test_codes(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> No
     assert whole["used"] + whole["dead"] == whole["codebook_size"] == 16
 
 
-def test_neighbours_search_every_training_image(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset) -> None:
+def test_neighbours_search_every_training_image(rows: list[Row], adapter: ImageEvaluation) -> None:
+    tiny, dataset = adapter.model, adapter.dataset
     (row,) = of(rows, "neighbours")
     assert (row["samples"], row["reference"], row["seed"]) == (100, 160, 2)
     x, train = tiny.sample(100, seed=2).uint8().flatten(1) / 255, to_float(dataset.published_train).flatten(1)
@@ -87,25 +100,24 @@ def test_neighbours_search_every_training_image(rows: list[Row], tiny: AnytimeMo
     assert row["distance"] == pytest.approx(float(distances.amin(1).median()), rel=1e-4)
     assert row["least_distance"] == pytest.approx(float(distances.min()), rel=1e-4)
     assert len(row["nearest"]) == 100
-    sheet = image_summary.neighbour_grid(tiny, dataset.published_train, rows)["neighbours"]
-    with Image.open(io.BytesIO(sheet)) as image:
-        assert image.height > 4 * 28, "samples and three rows below them"
+    with Image.open(io.BytesIO(adapter.neighbour_grid(rows))) as sheet:
+        assert sheet.height > 4 * 28, "samples and three rows below them"
 
 
 def test_memorisation_row(rows: list[Row], tiny: AnytimeModel, dataset: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was copied is nearer to the training pictures; what was drawn from the same source is as near to either."""
+    """Copies are nearer to the training images; other images of the same source are as near to either set."""
     (row,) = of(rows, "memorisation")
     assert (row["samples"], row["images"], row["seed"]) == (80, 40, 2)
     assert 0 <= row["nearer_to_seen"] <= 1 and 0.25 < row["validation_nearer_to_seen"] < 0.75
     assert row["seen_distance"] > 0 and row["unseen_distance"] > 0
-    settings = EvaluationSettings(samples=30)
+    settings = EvaluationSettings(samples=30, fractions=(1.0,))
     for part, share in ((dataset.images, 1.0), (dataset.held_out, 0.0)):
         taken = SimpleNamespace(data=to_float(part[permutation(len(part), 0)[:30]]))
         monkeypatch.setattr(tiny, "sample", lambda *given, taken=taken, **named: taken)
-        assert evaluate.memorisation_row(tiny, dataset, settings)["nearer_to_seen"] == share
+        assert image.memorisation_row(tiny, dataset, settings)["nearer_to_seen"] == share
     monkeypatch.undo()
     alone = replace(dataset, test=None, random_validation=False)
-    assert evaluate.memorisation_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
+    assert image.memorisation_row(tiny, alone, settings)["validation_nearer_to_seen"] is None
 
 
 def test_speed(rows: list[Row]) -> None:
@@ -117,21 +129,21 @@ def test_speed(rows: list[Row]) -> None:
 
 
 def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
-    head, body = image_summary.lines(rows)
-    assert head[2] == "frechet_random"
-    assert [line[:2] for line in body] == [["0.2", "2"], ["0.4", "3"], ["0.6", "5"], ["0.8", "6"], ["1", "8"]]
-    assert all(len(line) == len(head) for line in body)
-    text = " ".join(image_summary.notes(rows))
-    assert "80 samples (seed 2, temperature 1) against 160 training pictures, network random" in text
-    assert "Warning, reconstructions: 40 samples are no more than the 64 features" in text
+    table = image.main_table(rows)
+    assert table.head[2] == "frechet_random"
+    assert [line[:2] for line in table.body] == [["0.2", "2"], ["0.4", "3"], ["0.6", "5"], ["0.8", "6"], ["1", "8"]]
+    assert all(len(line) == len(table.head) for line in table.body)
+    text = " ".join(image.notes(rows))
+    assert "80 samples (seed 2, temperature 1) against 160 training images, network random" in text
+    assert "Warning, reconstructions: frechet_random is too high: 40 samples for 64 features" in text
     assert "Warning, samples" not in text
 
 
 def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None:
     renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
-    assert image_summary.distance_name(renamed) == "fid"
-    assert image_summary.lines(renamed)[1] == image_summary.lines(rows)[1]
-    assert image_summary.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
+    assert distance_name(renamed) == "fid"
+    assert image.main_table(renamed).body == image.main_table(rows).body
+    assert image.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
 
 
 FACTS = {"model": "a" * 64, "data": "digits", "engine": "eager", "hardware": "a machine", "date": "2026-11-15"}
@@ -151,33 +163,60 @@ def test_the_table_that_is_left_with_the_model(rows: list[Row]) -> None:
 
 
 def test_samples_that_more_codes_make_worse_are_named(rows: list[Row]) -> None:
-    fids = dict(zip(FRACTIONS, (66.8, 55.9, 59.1, 61.2, 64.8), strict=True))
+    fids = dict(zip(IMAGE_FRACTIONS, (66.8, 55.9, 59.1, 61.2, 64.8), strict=True))
     renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
     worse = [row | {"fid": fids[row["fraction"]]} if row["series"] == "samples" else row for row in renamed]
-    assert any("more codes make them worse, fid 55.90 at 3 codes and 64.80 at 8" in note for note in image_summary.notes(worse))
+    assert any("more codes make them worse, fid 55.90 at 3 codes and 64.80 at 8" in note for note in image.notes(worse))
     better = [row | {"fid": 100 / row["fraction"]} if row["series"] == "samples" else row for row in renamed]
-    assert not any("worse" in note for note in image_summary.notes(better))
+    assert not any("worse" in note for note in image.notes(better))
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"samples": 1}, "--samples must be at least 2"),
+        ({"samples": 1}, "`samples` must be at least 2"),
         ({"samples": -3}, "-3"),
-        ({"fractions": ()}, "--fractions"),
-        ({"fractions": (0.5, 0.0)}, "--fractions '0.5,0'"),
-        ({"fractions": (1.5,)}, "--fractions '1.5'"),
-        ({"fractions": (math.nan,)}, "--fractions 'nan'"),
-        ({"seed": -1}, "--seed"),
+        ({"fractions": ()}, "`fractions`"),
+        ({"fractions": (0.5, 0.0)}, "`fractions` '0.5,0'"),
+        ({"fractions": (1.5,)}, "`fractions` '1.5'"),
+        ({"fractions": (math.nan,)}, "`fractions` 'nan'"),
+        ({"seed": -1}, "`seed`"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, object], named: str) -> None:
     with pytest.raises(UserError, match=named):
-        EvaluationSettings(**settings)  # type: ignore[arg-type]
+        EvaluationSettings(**{"samples": 10, "fractions": (1.0,), **settings})  # type: ignore[arg-type]
 
 
-def test_data_of_another_shape(tiny: AnytimeModel, tmp_path: Path) -> None:
+def test_data_of_another_shape(tiny: AnytimeModel, adapter: ImageEvaluation, tmp_path: Path) -> None:
     other = data.synthetic_images("cifar10", (3, 32, 32), 20)
     with pytest.raises(UserError, match="makes images of 1 x 28 x 28, cifar10 has images of 3 x 32 x 32"):
-        evaluate_images(tiny, other, RandomNetwork(torch.device("cpu")), EvaluationSettings(samples=10), cache=tmp_path)
+        evaluate(tiny, other, adapter, adapter.settings, Workspace(SilentReporter(), cache=tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_classifier_rows(tiny: AnytimeModel, tmp_path: Path) -> None:
+    dataset, labels = data.load("digits").subset(1500, 200), load_labels("digits").subset(1500, 200)
+    settings = EvaluationSettings(samples=150, fractions=(0.5, 1.0), seed=3)
+    config = ClassifierConfig(widths=(8, 16, 16, 16), epochs=3, batch=64)
+    adapter = ImageEvaluation(tiny, dataset, RandomNetwork(torch.device("cpu")), settings, labels, config)
+    workspace = Workspace(SilentReporter(), cache=tmp_path)
+    classifier, real, *sampled = adapter.classifier_rows(labels, workspace)
+    network = load_or_train_image_classifier(dataset, labels, config, torch.device("cpu"), cache=tmp_path)
+    assert (classifier["series"], classifier["accuracy"]) == ("classifier", network.report.accuracy)
+    assert "trust it less" in classifier["warning"]
+    assert real["series"] == "classified data"
+    assert real["classified"] > 0.5 and max(real["class_fractions"]) < 0.25 and real["recall_classifier"] > 0.5
+    assert [(row["series"], row["fraction"], row["codes"]) for row in sampled] == [
+        ("classified", 0.5, 4),
+        ("classified", 1.0, 8),
+    ]
+    assert {(row["samples"], row["reference"], row["seed"]) for row in sampled} == {(150, 200, 3)}
+    x = tiny.sample(150, seed=derive(3, "evaluation", 0)).uint8()
+    assert sampled[-1]["classified"] == pytest.approx(network.predict(network(x)).classified)
+    assert all(row["recall_classifier"] < real["recall_classifier"] for row in sampled), "the model is untrained"
+    (table,) = image.classifier_tables([classifier, real, *sampled])
+    assert [line[0] for line in table.body] == ["0.5", "1", "data"]
+    alone = replace(adapter, dataset=replace(dataset, test=None))
+    with pytest.raises(UserError, match="digits has none"):
+        alone.classifier_rows(labels, workspace)

@@ -46,7 +46,7 @@ def synthetic_rows() -> list[Row]:
         ]  # fmt: skip
         rows += [
             {**shared, "measure": "panel", "fraction": fraction, "codes": 1, "envelope": "-1 1 -2 2", "png": PIXEL}
-            for fraction in audio.audio_panels.FRACTIONS
+            for fraction in audio.CLIP_FRACTIONS
         ]
     rows.append(
         {

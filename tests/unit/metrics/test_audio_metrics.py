@@ -12,8 +12,8 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.recordings import CROP, PADDING
 from anytime.data.spectrogram import log_mel, mel_bands, spectrogram_images
-from anytime.metrics.audio import BANDS, band_errors, codes_to_half_error, log_mel_distance, reconstruction_error_rows
-from anytime.metrics.code_stats import error_by_codes
+from anytime.metrics.audio import BANDS, audio_error_by_codes, band_errors, codes_to_half_error, log_mel_distance
+from anytime.metrics.reconstruction import error_by_codes
 from anytime.metrics.stft_distance import stft_distance
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
@@ -100,24 +100,23 @@ def model() -> AnytimeModel:
         return AnytimeModel(ModelConfig(name="sound", autoencoder=autoencoder, prior=prior)).eval()
 
 
-def test_rows_by_code_length(model: AnytimeModel) -> None:
+def test_errors_by_code_count(model: AnytimeModel) -> None:
     x = (tones(200, 900, 3000, time=4096) * 32767).round().to(torch.int16)
     x[1, :, 3000:] = PADDING
-    rows = reconstruction_error_rows(model, x, range(5))
-    assert [row["codes"] for row in rows] == [0, 1, 2, 3, 4]
-    assert [row["fraction"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]
-    assert [row["error"] for row in rows] == pytest.approx(error_by_codes(model, x, range(5)), rel=1e-5)
-    assert all(math.isfinite(row[name]) for row in rows for name in ("log_mel", "stft", *BANDS))
+    found = audio_error_by_codes(model, x, range(5))
+    assert [errors.codes for errors in found] == [0, 1, 2, 3, 4]
+    assert [errors.error for errors in found] == pytest.approx(error_by_codes(model, x, range(5)), rel=1e-5)
+    assert all(math.isfinite(getattr(errors, name)) for errors in found for name in ("log_mel", "stft", *BANDS))
     loud = x.clone()
     loud[1, :, 3000:] = 0  # silence that counts is not padding
-    assert reconstruction_error_rows(model, loud, [4])[0]["error"] != rows[4]["error"]
+    assert audio_error_by_codes(model, loud, [4])[0].error != found[4].error
 
 
 def test_silence_leaves_the_whole_of_every_band(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     x = (tones(200, 900, 3000, time=4096) * 32767).round().to(torch.int16)
     monkeypatch.setattr(type(model), "decode", lambda self, codes: torch.zeros(len(codes), 1, 4096))
-    [row] = reconstruction_error_rows(model, x, [0])
-    assert [row[band] for band in BANDS] == pytest.approx([1, 1, 1])
+    [errors] = audio_error_by_codes(model, x, [0])
+    assert [errors.low, errors.middle, errors.high] == pytest.approx([1, 1, 1])
 
 
 def test_half_way() -> None:

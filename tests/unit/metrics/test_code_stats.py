@@ -11,19 +11,19 @@ from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.data.loader import to_float
 from anytime.data.recordings import PADDING
-from anytime.metrics import code_stats
+from anytime.metrics import code_stats, reconstruction
 from anytime.metrics.code_stats import (
+    CodeStats,
     bits_by_position,
     code_warnings,
     copy_code_stats,
     diagnose,
     empty_tail,
     entropy_by_position,
-    error_by_codes,
-    gains,
     read_code_stats,
     write_code_stats,
 )
+from anytime.metrics.reconstruction import error_by_codes, gains
 from anytime.model import AnytimeModel, ModelConfig
 from anytime.priors.transformer import TransformerConfig
 
@@ -34,7 +34,7 @@ def x() -> torch.Tensor:
 
 
 def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_stats, "BATCH", 4)
+    monkeypatch.setattr(reconstruction, "BATCH", 4)
     counts = [0, 3, 8]
     pixels = to_float(x)
     codes = tiny.encode(pixels)
@@ -45,7 +45,7 @@ def test_errors_by_hand(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest
 
 @pytest.fixture
 def audio_model() -> AnytimeModel:
-    """Sounds of 1,024 samples, 4 codes of 8, never trained."""
+    """Clips of 1,024 samples, 4 codes of 8, never trained."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         autoencoder = AutoencoderConfig(
@@ -57,8 +57,8 @@ def audio_model() -> AnytimeModel:
 
 
 def test_padding_of_audio_is_left_out(audio_model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its values and of their number; over batches, the last of which holds the short sound alone."""
-    monkeypatch.setattr(code_stats, "BATCH", 2)
+    """Of its values and of their number; over batches, the last of which holds the short clip alone."""
+    monkeypatch.setattr(reconstruction, "BATCH", 2)
     clips = torch.randint(-9000, 9000, (3, 1, 1024), generator=torch.Generator().manual_seed(0)).to(torch.int16)
     clips[2, :, 300:] = PADDING
     codes = audio_model.encode(to_float(clips))
@@ -68,9 +68,9 @@ def test_padding_of_audio_is_left_out(audio_model: AnytimeModel, monkeypatch: py
         expected.append(float(wrong[:2].sum() + wrong[2, :, :300].sum()) / (2 * 1024 + 300))
     assert error_by_codes(audio_model, clips, range(5)) == pytest.approx(expected, rel=1e-5)
     found = diagnose("ordered", audio_model, clips)
-    assert found is not None
-    assert found["error"] == pytest.approx(expected, rel=1e-5)
-    assert len(found["entropy"]) == 4
+    assert found is not None and found.entropy is not None
+    assert found.error == pytest.approx(expected, rel=1e-5)
+    assert len(found.entropy) == 4
 
 
 def test_gains_add_up() -> None:
@@ -159,28 +159,28 @@ def test_warnings_are_sentences() -> None:
 
 def test_diagnose_by_stage(tiny: AnytimeModel, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_stats, "ERROR_EXAMPLES", 6)
-    model = copy.deepcopy(tiny).train()  # as a resumed run may leave it: dropout must not speak
+    model = copy.deepcopy(tiny).train()  # as a resumed run may leave it: dropout must be off
     assert diagnose("pretrain", model, x) is None
     found = diagnose("ordered", model, x)
-    assert found is not None
-    assert (found["error_examples"], found["examples"]) == (6, 11)
-    assert found["error"] == pytest.approx(error_by_codes(tiny, x[:6], range(9)))
-    assert found["gain"] == gains(found["error"])
-    assert found["entropy"] == entropy_by_position(tiny.encode(to_float(x)), 16)
-    assert found["warnings"] == code_warnings(found["error"], found["entropy"])
-    assert diagnose("finetune", model.train(), x) == found, "the same is asked of another decoder"
+    assert found is not None and found.error is not None and found.entropy is not None
+    assert (found.error_examples, found.examples, found.bits) == (6, 11, None)
+    assert found.error == pytest.approx(error_by_codes(tiny, x[:6], range(9)))
+    assert found.gain == gains(found.error)
+    assert found.entropy == entropy_by_position(tiny.encode(to_float(x)), 16)
+    assert found.warnings == code_warnings(found.error, found.entropy)
+    assert diagnose("finetune", model.train(), x) == found, "measured again for another decoder"
     known = diagnose("prior", model.train(), x)
     codes = tiny.encode(to_float(x))
-    assert known == {"examples": 11, "bits": bits_by_position(tiny.prior, codes)}
+    assert known == CodeStats(examples=11, bits=bits_by_position(tiny.prior, codes))
 
 
-def test_stages_are_kept_side_by_side(tmp_path: Path) -> None:
+def test_statistics_of_all_stages_are_merged(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
-    assert read_code_stats(run) == {}
-    write_code_stats(run, "ordered", {"examples": 3, "gain": [1.0]})
-    write_code_stats(run, "prior", {"examples": 3, "bits": [2.0]})
-    assert read_code_stats(run) == {"examples": 3, "gain": [1.0], "bits": [2.0]}
-    write_code_stats(run, "finetune", {"examples": 3, "gain": [1.5]})
-    assert read_code_stats(run) == {"examples": 3, "gain": [1.5], "bits": [2.0]}, "the decoder that the model has"
+    assert read_code_stats(run) is None
+    write_code_stats(run, "ordered", CodeStats(examples=3, gain=[1.0]))
+    write_code_stats(run, "prior", CodeStats(examples=3, bits=[2.0]))
+    assert read_code_stats(run) == CodeStats(examples=3, gain=[1.0], bits=[2.0])
+    write_code_stats(run, "finetune", CodeStats(examples=3, gain=[1.5]))
+    assert read_code_stats(run) == CodeStats(examples=3, gain=[1.5], bits=[2.0]), "of the model's decoder"
     copy_code_stats(other, run, ("pretrain", "ordered"))
-    assert read_code_stats(other) == {"examples": 3, "gain": [1.0]}, "the prior is not shared"
+    assert read_code_stats(other) == CodeStats(examples=3, gain=[1.0]), "the prior is not reused"

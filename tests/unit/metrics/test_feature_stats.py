@@ -1,4 +1,4 @@
-"""Features gathered in chunks: nothing depends on where a run was cut."""
+"""Feature statistics in chunks: they do not depend on where a run was interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from anytime.core.pause import Pause, Paused
 from anytime.core.random import derive
 from anytime.data.loader import to_float, to_uint8
 from anytime.metrics import feature_stats
-from anytime.metrics.feature_stats import FeatureSource, FeatureStatistics, compute_statistics, images, reconstructions, samples
+from anytime.metrics.feature_stats import (
+    FeatureSource,
+    FeatureStatistics,
+    compute_statistics,
+    examples,
+    reconstructions,
+    samples,
+)
 from anytime.metrics.features import RandomNetwork
 from anytime.model import AnytimeModel
 
@@ -28,8 +35,7 @@ def network() -> RandomNetwork:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_stats, "CHUNK", 10)
-    monkeypatch.setattr(feature_stats, "MAX_KEPT", 25)
-    monkeypatch.setattr(feature_stats, "SIZE", RandomNetwork.WIDTHS[-1])
+    monkeypatch.setattr(RandomNetwork, "max_kept", 25)
     monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
 
 
@@ -39,7 +45,7 @@ def x() -> torch.Tensor:
 
 
 class Watching:
-    """What a reporter was told."""
+    """Records what is reported."""
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int, int]] = []
@@ -81,7 +87,7 @@ def equal(first: list[FeatureStatistics], second: list[FeatureStatistics]) -> bo
 
 
 def test_statistics_cover_all_images(network: RandomNetwork, x: torch.Tensor) -> None:
-    (found,) = compute_statistics(images("data", x), network)
+    (found,) = compute_statistics(examples("data", x), network)
     features = network(x)
     assert found.moments.count == 37
     torch.testing.assert_close(found.moments.mean, features.double().mean(0))
@@ -89,10 +95,10 @@ def test_statistics_cover_all_images(network: RandomNetwork, x: torch.Tensor) ->
 
 
 def test_the_features_kept_are_a_mixture(network: RandomNetwork, x: torch.Tensor) -> None:
-    (found,) = compute_statistics(images("data", x), network)
+    (found,) = compute_statistics(examples("data", x), network)
     nearest = torch.cdist(found.kept, network(x)).argmin(1)
     assert len(set(nearest.tolist())) == 25
-    assert nearest.max() > 30, "not the first 25 pictures"
+    assert nearest.max() > 30, "not the first 25 images"
 
 
 def test_reconstructions_by_code_length(network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor) -> None:
@@ -107,7 +113,7 @@ def test_reconstructions_by_code_length(network: RandomNetwork, tiny: AnytimeMod
 def test_samples_are_generated_once_and_truncated(
     network: RandomNetwork, tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is drawn at full length and decoded from a prefix is what a shorter request gives (law 2)."""
+    """Samples of full length decoded from a prefix are those of a shorter request (law 2)."""
     asked = []
     draw = AnytimeModel.sample
 
@@ -125,7 +131,7 @@ def test_samples_are_generated_once_and_truncated(
 
 
 SOURCES: dict[str, Callable[[AnytimeModel, torch.Tensor], FeatureSource]] = {
-    "pictures": lambda model, x: images("data", x),
+    "examples": lambda model, x: examples("data", x),
     "reconstructions": lambda model, x: reconstructions("held-out", model, x, COUNTS),
     "samples": lambda model, x: samples("samples", model, 37, COUNTS, seed=1),
 }
@@ -133,7 +139,7 @@ SOURCES: dict[str, Callable[[AnytimeModel, torch.Tensor], FeatureSource]] = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("chunks", [0, 1, 3])
-def test_a_killed_run_goes_on(
+def test_a_killed_run_resumes(
     kind: str, chunks: int, network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor, tmp_path: Path
 ) -> None:
     source = SOURCES[kind](tiny, x)
@@ -148,8 +154,8 @@ def test_a_killed_run_goes_on(
     assert watching.steps[-1] == 37 * source.series
 
 
-def test_what_is_gathered_is_found_again(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
-    source = images("data", x)
+def test_finished_statistics_are_read_from_the_file(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
+    source = examples("data", x)
     whole = compute_statistics(source, network, tmp_path)
     watching = Watching()
     assert equal(compute_statistics(killed_after(source, 0), network, tmp_path, watching), whole)
@@ -157,7 +163,7 @@ def test_what_is_gathered_is_found_again(network: RandomNetwork, x: torch.Tensor
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_was_gathered_of_others_is_not_gone_on_with(
+def test_statistics_of_another_source_are_not_resumed(
     network: RandomNetwork, tiny: AnytimeModel, x: torch.Tensor, tmp_path: Path
 ) -> None:
     compute_statistics(samples("samples", tiny, 20, COUNTS, seed=1), network, tmp_path)
@@ -168,7 +174,7 @@ def test_what_was_gathered_of_others_is_not_gone_on_with(
         (samples("samples", tiny, 30, COUNTS, seed=1), network),
         (samples("samples", tiny, 20, [2, 5], seed=1), network),
         (samples("samples", tiny, 20, COUNTS, seed=1), other_network),
-        (images("samples", x), network),
+        (examples("samples", x), network),
     ]
     for source, theirs in others:
         assert equal(compute_statistics(source, theirs, tmp_path), compute_statistics(source, theirs))
@@ -176,23 +182,23 @@ def test_what_was_gathered_of_others_is_not_gone_on_with(
 
 
 def test_a_damaged_file_is_made_again(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
-    whole = compute_statistics(images("data", x), network, tmp_path)
+    whole = compute_statistics(examples("data", x), network, tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-100])
-    assert equal(compute_statistics(images("data", x), network, tmp_path), whole)
-    assert equal(compute_statistics(killed_after(images("data", x), 0), network, tmp_path), whole)
+    assert equal(compute_statistics(examples("data", x), network, tmp_path), whole)
+    assert equal(compute_statistics(killed_after(examples("data", x), 0), network, tmp_path), whole)
 
 
-def test_a_place_that_cannot_be_written_costs_nothing_but_time(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_only_time(network: RandomNetwork, x: torch.Tensor, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     watching = Watching()
-    found = compute_statistics(images("data", x), network, tmp_path / "file", watching)
-    assert equal(found, compute_statistics(images("data", x), network))
+    found = compute_statistics(examples("data", x), network, tmp_path / "file", watching)
+    assert equal(found, compute_statistics(examples("data", x), network))
     assert len(watching.said) == 1
     assert "cannot be written" in watching.said[0]
 
 
-def test_a_paused_gathering_goes_on(tiny: AnytimeModel, network: RandomNetwork, tmp_path: Path) -> None:
+def test_a_paused_run_resumes(tiny: AnytimeModel, network: RandomNetwork, tmp_path: Path) -> None:
     source = samples("samples", tiny, 37, COUNTS, seed=3)
     whole = compute_statistics(source, network)
     parts = []
@@ -207,6 +213,6 @@ def test_a_paused_gathering_goes_on(tiny: AnytimeModel, network: RandomNetwork, 
     assert equal(found, whole)
 
 
-def test_what_cannot_be_kept_is_not_paused(tiny: AnytimeModel, network: RandomNetwork) -> None:
+def test_without_a_folder_there_is_no_pause(tiny: AnytimeModel, network: RandomNetwork) -> None:
     source = samples("samples", tiny, 37, COUNTS, seed=3)
     assert equal(compute_statistics(source, network, pause=Pause(0.0)), compute_statistics(source, network))

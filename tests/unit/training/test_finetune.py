@@ -16,6 +16,7 @@ from anytime.core import distributed
 from anytime.core.errors import UserError
 from anytime.data.loader import to_float
 from anytime.data.synthetic import synthetic_audio, synthetic_images
+from anytime.metrics.code_stats import encode_dataset
 from anytime.model import AnytimeModel
 from anytime.recipes.modify import with_scale
 from anytime.recipes.presets import preset
@@ -29,7 +30,6 @@ from anytime.training.discriminators import (
     no_augmentation,
 )
 from anytime.training.ema import EMA
-from anytime.training.sample_grids import encode_dataset
 from anytime.training.stages import FinetuneStage
 from anytime.training.step import Compute, set_lr
 from anytime.training.tasks.finetune import (

@@ -10,6 +10,7 @@ import torch
 from anytime import data
 from anytime.data.recordings import Recordings
 from anytime.data.synthetic import synthetic_audio
+from anytime.metrics.code_stats import encode_dataset
 from anytime.model import AnytimeModel
 from anytime.recipes.modify import with_scale
 from anytime.recipes.presets import preset
@@ -21,7 +22,6 @@ from anytime.training.discriminators import (
     augment_images,
     no_augmentation,
 )
-from anytime.training.sample_grids import encode_dataset
 from anytime.training.step import Compute, EagerStep, set_lr
 from anytime.training.tasks.autoencoder import AutoencoderTask
 from anytime.training.tasks.finetune import EncodedExamples, FinetuneTask

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import check_fid
 from anytime import data
-from anytime.evaluation import fid_check
-from anytime.evaluation.fid_check import held_out_row, main
 from anytime.metrics.features import RandomNetwork
+from check_fid import held_out_row, main
 
 
 class FakeInception(RandomNetwork):
@@ -25,9 +25,9 @@ class FakeInception(RandomNetwork):
 def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> data.Dataset:
     """Few digits whatever is asked for, and no network to be found."""
     dataset = data.load("digits").subset(200, 100)
-    monkeypatch.setattr(fid_check.data, "load", lambda name, data: dataset)
-    monkeypatch.setattr(fid_check, "find_inception", lambda given: given)
-    monkeypatch.setattr(fid_check, "Inception", FakeInception)
+    monkeypatch.setattr(check_fid.data, "load", lambda name, data: dataset)
+    monkeypatch.setattr(check_fid, "find_inception", lambda given: given)
+    monkeypatch.setattr(check_fid, "Inception", FakeInception)
     monkeypatch.setenv("ANYTIME_CACHE", str(tmp_path))
     return dataset
 
@@ -42,7 +42,7 @@ def test_the_number_is_held_against_the_published_one(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(fid_check, "PUBLISHED_FID", {} if expected is None else {"digits": (expected, 1.0)})
+    monkeypatch.setattr(check_fid, "PUBLISHED_FID", {} if expected is None else {"digits": (expected, 1.0)})
     assert main(["digits", "--inception", "x", "--device", "cpu"]) == status
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] is holds

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from anytime.baselines import likelihood
 from anytime.baselines.continuous_transformer import ContinuousConfig
 from anytime.baselines.density import DensityConfig, DensityModel
-from anytime.metrics import likelihood
-from anytime.metrics.likelihood import bits_per_dim
+from anytime.baselines.likelihood import bits_per_dim
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])

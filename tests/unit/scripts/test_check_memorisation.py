@@ -1,4 +1,4 @@
-"""The command that looks for copies."""
+"""The program that checks for memorisation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from anytime import data
-from anytime.evaluation.memorisation import main
-from anytime.evaluation.model_card import memorisation_text
+from anytime.evaluation.image import memorisation_text
 from anytime.model import AnytimeModel
+from check_memorisation import main
 
 
 def test_it_prints_what_it_found(
@@ -22,18 +22,18 @@ def test_it_prints_what_it_found(
     folder = str(copy.deepcopy(tiny).save(tmp_path / "model"))
     assert main([folder, "--seed", "3", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["command"] == "python -m anytime.evaluation.memorisation PATH --seed 3 --device cpu"
+    assert found["command"] == "python scripts/check_memorisation.py PATH --seed 3 --device cpu"
     assert found["model"] == tiny.hash and "hardware" in found["environment"]
     row = found["row"]
     assert (row["samples"], row["images"], row["seed"], row["temperature"]) == (1000, 100, 3, 1.0)
     assert memorisation_text(row).startswith(
-        f"Of 1,000 samples {row['nearer_to_seen']:.1%} are nearer to one of 100 training pictures"
+        f"Of 1,000 samples, {row['nearer_to_seen']:.1%} are nearer to one of 100 training images"
     )
-    assert memorisation_text({**row, "validation_nearer_to_seen": None}).endswith("; where nothing is copied it is half.")
+    assert memorisation_text({**row, "validation_nearer_to_seen": None}).endswith("; without copies it is half.")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["nothing-here"], "nothing-here"), (["mnist", "--seed", "-1"], "--seed must be between 0")]
+    ("arguments", "said"), [(["nothing-here"], "nothing-here"), (["mnist", "--seed", "-1"], "`seed` must be between 0")]
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

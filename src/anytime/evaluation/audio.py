@@ -1,0 +1,295 @@
+"""Evaluation of audio models: log-mel and STFT distances, frequency bands, a classifier's features; waveforms and clips."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Int16
+from torch import Tensor
+
+from anytime.core.plots import can_plot, plot_png
+from anytime.core.progress import Reporter
+from anytime.core.results import Row
+from anytime.data import Dataset
+from anytime.data.audio_io import SAMPLE_RATE, wav_bytes, write_wav
+from anytime.data.image_grid import labelled_rows, png_bytes
+from anytime.data.loader import to_float
+from anytime.data.recordings import CROP
+from anytime.evaluation.classifier_training import MIN_DIGIT_ACCURACY
+from anytime.evaluation.evaluate import EvaluationSettings, Workspace
+from anytime.evaluation.summary import (
+    Summary,
+    Table,
+    bits_figure,
+    codes_note,
+    column,
+    new_figure,
+    rows_of,
+    warning_notes,
+)
+from anytime.metrics.audio import BANDS, audio_error_by_codes, codes_to_half_error
+from anytime.metrics.classifier import AudioFeatures
+from anytime.metrics.quality import distance_name
+from anytime.model import AnytimeModel
+from anytime.sampling.budget import code_count
+
+AUDIO_SAMPLES, AUDIO_FRACTIONS = 5000, (0.0625, 0.25, 0.5, 1.0)
+"""The fractions are the paper's 1/16, 1/4 and 1, and a half."""
+AUDIO_ERROR_EXAMPLES = 500  # held-out crops for the errors at every code count, evenly spread over the speakers
+CLIP_FRACTIONS, CLIPS = (0.0625, 0.25, 1.0), 30
+"""Samples written as WAV files: 30 at each of the paper's fractions."""
+PANEL_CLIPS = 4
+ENVELOPE_BINS = 240  # of a drawn waveform: 64 samples each
+_SCALE = 1000
+CAPTIONS = {
+    "waveforms": "The same samples from fewer and more codes.",
+    "spectrograms": "Spectrograms of samples from fewer and more codes; low frequencies at the bottom.",
+    "reconstructions": "Held-out clips and their reconstructions from fewer and more codes.",
+    "distances": "Log-mel and multi-resolution STFT distance of held-out reconstructions by code count.",
+    "bands": "Error of held-out reconstructions by frequency band, relative to the band's energy: 1 is as good as silence.",
+    "features": "Distance to the training set on the classifier's features, and classified digits; dashed: held-out clips.",
+    "bits": "Bits of each held-out code under the prior; dashed: a uniform prior.",
+    "speed": "Real-time factor of one clip by code count.",
+}
+
+ClipsByFraction = Mapping[float, Float[Tensor, "n 1 time"]]
+
+
+@dataclass(frozen=True)
+class AudioEvaluation:
+    """The adapter for audio."""
+
+    model: AnytimeModel
+    dataset: Dataset
+    network: AudioFeatures
+    settings: EvaluationSettings
+    latency_batch: int = 1
+
+    def error_rows(self, workspace: Workspace) -> list[Row]:
+        """Return the distances of reconstructions by code count, and the counts that halve each band's error."""
+        errors = error_rows(self.model, self.dataset, workspace.reporter)
+        return errors + half_error_rows(errors)
+
+    def extra_rows(self, workspace: Workspace) -> list[Row]:
+        """Return no further rows."""
+        return []
+
+    def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
+        """Return table, notes, figures and players; 90 clips are written to the folder, named by fraction."""
+        codes = self.model.sample(CLIPS, seed=self.settings.seed, temperature=self.settings.temperature).codes
+        clips = decode_fractions(self.model, codes)
+        write_clips(folder / "audio", clips)
+        images = {**self.figures(clips), **curves(rows)}
+        return Summary([main_table(rows)], notes(rows), images, CAPTIONS, audio_players(clips))
+
+    def figures(self, clips: ClipsByFraction) -> dict[str, bytes]:
+        """Return PNG files: samples as waveforms (with matplotlib) and spectrograms, and reconstructions."""
+        model = self.model
+        labels = {f: f"{code_count(model.length, fraction=f)} of {model.length} codes" for f in clips}
+        held_out = to_float(self.dataset.held_out[: 2 * PANEL_CLIPS])
+        back = decode_fractions(model, model.encode(held_out), tuple(clips))
+        found = {
+            "spectrograms": spectrograms([(labels[f], x) for f, x in clips.items()]),
+            "reconstructions": spectrograms([("data", held_out), *((labels[f], x) for f, x in back.items())]),
+        }
+        if not can_plot():
+            return found
+        columns = {labels[f]: [envelope(clip) for clip in x[:PANEL_CLIPS]] for f, x in clips.items()}
+        return {"waveforms": plot_png(waveform_figure(columns)), **found}
+
+
+def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter, examples: int = AUDIO_ERROR_EXAMPLES) -> list[Row]:
+    """Distances of held-out reconstructions from 0, 1, …, length codes."""
+    x = evenly_spaced(dataset.held_out, examples)
+    reporter.stage("errors", 0, len(x))
+    errors = audio_error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
+    return [
+        {"series": "error", "fraction": error.codes / model.length, **asdict(error), "examples": len(x)} for error in errors
+    ]
+
+
+def evenly_spaced(x: Int16[Tensor, "n 1 time"], count: int) -> Int16[Tensor, "few 1 time"]:
+    """Return at most `count` clips, evenly spaced: the clips of a speaker follow each other."""
+    return x if len(x) <= count else x[torch.linspace(0, len(x) - 1, count).long()]
+
+
+def half_error_rows(errors: Sequence[Row]) -> list[Row]:
+    """The code count that halves the error of each band."""
+    return [{"series": "half-way", "band": band, "codes": codes_to_half_error(column(errors, band))} for band in BANDS]
+
+
+def decode_fractions(
+    model: AnytimeModel, codes: Int[Tensor, "n length"], fractions: Sequence[float] = CLIP_FRACTIONS
+) -> dict[float, Float[Tensor, "n 1 time"]]:
+    """Decode the same codes from each fraction of them."""
+    return {f: model.decode(codes[:, : code_count(model.length, fraction=f)]).cpu() for f in fractions}
+
+
+def envelope(x: Float[Tensor, "1 time"]) -> str:
+    """Return the minimum and maximum of each bin of a waveform, in thousandths, as text.
+
+    >>> import torch
+    >>> envelope(torch.tensor([[0.5, -0.5] * 480]))[:17]
+    '-500 500 -500 500'
+    """
+    bins = x[0].unflatten(0, (ENVELOPE_BINS, -1)) if x.shape[1] % ENVELOPE_BINS == 0 else x[0][:, None]
+    low, high = ((_SCALE * edge).round().int().tolist() for edge in (bins.amin(1), bins.amax(1)))
+    return " ".join(f"{a} {b}" for a, b in zip(low, high, strict=True))
+
+
+def draw_envelope(axes: Any, text: str) -> None:
+    """Draw an envelope on matplotlib axes."""
+    numbers = [int(word) / _SCALE for word in text.split()]
+    axes.fill_between(range(len(numbers) // 2), numbers[::2], numbers[1::2], linewidth=0.3)
+    axes.set(ylim=(-1, 1), xlim=(0, len(numbers) // 2))
+    axes.set_axis_off()
+
+
+def waveform_figure(columns: Mapping[str, Sequence[str]]) -> Any:
+    """Draw envelopes, a column for each title and a row for each clip, as the paper's figure does."""
+    import matplotlib.figure
+
+    rows = max(len(clips) for clips in columns.values())
+    figure = matplotlib.figure.Figure(figsize=(3 * len(columns), 0.9 * rows + 0.4), layout="constrained")
+    grid = figure.subplots(rows, len(columns), squeeze=False)
+    for index, (name, clips) in enumerate(columns.items()):
+        grid[0][index].set_title(name, fontsize="small")
+        for row, text in enumerate(clips):
+            draw_envelope(grid[row][index], text)
+    return figure
+
+
+def spectrograms(rows: Sequence[tuple[str, Float[Tensor, "n 1 time"]]]) -> bytes:
+    """Return a PNG file with a row of spectrograms for each label."""
+    return png_bytes(labelled_rows([(label, x[: 2 * PANEL_CLIPS]) for label, x in rows], scale=2))
+
+
+def file_name(fraction: float, row: int) -> str:
+    """Return the name of a clip's file.
+
+    >>> file_name(0.0625, 3), file_name(1.0, 29)
+    ('sample-0.0625-03.wav', 'sample-1.0-29.wav')
+    """
+    return f"sample-{fraction}-{row:02d}.wav"
+
+
+def write_clips(folder: Path, clips: ClipsByFraction) -> list[Path]:
+    """Write every clip as a WAV file, named by its fraction of the codes."""
+    paths = [(folder / file_name(fraction, row), clip) for fraction, x in clips.items() for row, clip in enumerate(x)]
+    for path, clip in paths:
+        write_wav(path, clip)
+    return [path for path, _ in paths]
+
+
+def audio_players(clips: ClipsByFraction) -> str:
+    """Return an HTML table of clips to play: a line for each clip, a column for each fraction."""
+    head = "".join(f"<th>{html.escape(f'{fraction:g} of the codes')}</th>" for fraction in clips)
+    shown = range(min(PANEL_CLIPS, *(len(x) for x in clips.values())))
+    lines = ["".join(f"<td>{_player(x[clip])}</td>" for x in clips.values()) for clip in shown]
+    return f"<table><tr>{head}</tr>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _player(x: Float[Tensor, "1 time"]) -> str:
+    return f'<audio controls src="data:audio/wav;base64,{base64.b64encode(wav_bytes(x)).decode()}"></audio>'
+
+
+def main_table(rows: Sequence[Row]) -> Table:
+    """Return the table of metrics, a line for each fraction."""
+    name = distance_name(rows)
+    digits = ["classified"] if name == "frechet_digits" else []
+    errors = {row["codes"]: row for row in rows_of(rows, "error")}
+    body = [
+        [
+            f"{row['fraction']:g}",
+            str(row["codes"]),
+            *(f"{errors[row['codes']][value]:.3f}" for value in ("log_mel", "stft", *BANDS)),
+            f"{row[name]:.2f}",
+            *(f"{row[key]:.1%}" for key in digits),
+            f"{speed['real_time_factor']:.4f}",
+        ]
+        for row, speed in zip(rows_of(rows, "samples"), rows_of(rows, "speed"), strict=True)
+    ]
+    return Table(["fraction", "codes", "log-mel", "stft", *BANDS, name, *digits, "real-time factor"], body)
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """Return the sentences below the table: how it was measured, reference values, bands, warnings."""
+    name = distance_name(rows)
+    (data,), sampled = rows_of(rows, "held-out data"), rows_of(rows, "samples")
+    full, errors = max(sampled, key=lambda row: int(row["codes"])), rows_of(rows, "error")
+    half = {row["band"]: "never" if row["codes"] is None else row["codes"] for row in rows_of(rows, "half-way")}
+    sentences = [
+        f"Distances of {errors[0]['examples']:,} held-out crops of {CROP / SAMPLE_RATE:g} s, padding left out.",
+        f"{full['samples']:,} samples (seed {full['seed']}, temperature {full['temperature']:g}) against "
+        f"{full['reference']:,} training crops on the features of our own classifier; "
+        f"held-out clips themselves: {name} {data[name]:.2f}.",
+        "Codes that halve the error: " + ", ".join(f"{band} {half[band]}" for band in BANDS) + ".",
+        f"Distance to the nearest training example, median: samples {full['nearest']:.2f}, held-out {data['nearest']:.2f}.",
+    ]
+    if name == "frechet_digits":
+        by_digit = ", ".join(f"{digit}: {count}" for digit, count in enumerate(full["by_digit"]))
+        weak = "" if data["accuracy"] >= MIN_DIGIT_ACCURACY else f", below {MIN_DIGIT_ACCURACY:.0%}: trust it less"
+        sentences += [
+            f"The digit classifier has an accuracy of {data['accuracy']:.1%} on {data['accuracy_examples']:,} real digits of "
+            f"held-out speakers{weak}; it classifies {data['classified']:.1%} of them with confidence.",
+            f"Classified digits from {full['codes']} codes: {by_digit}.",
+        ]
+    return [*sentences, codes_note(rows, "crop"), *warning_notes(rows)]
+
+
+def curves(rows: Sequence[Row]) -> dict[str, bytes]:
+    """Return PNG files of the curves; none without matplotlib."""
+    if not can_plot():
+        return {}
+    figures = {
+        "distances": _distance_figure, "bands": _band_figure, "features": _feature_figure, "bits": bits_figure,
+        "speed": _speed_figure,
+    }  # fmt: skip
+    return {name: plot_png(plot(rows)) for name, plot in figures.items()}
+
+
+def _distance_figure(rows: Sequence[Row]) -> Any:
+    figure, every = new_figure(2)
+    own = rows_of(rows, "error")
+    for axes, name, label in zip(every, ("log_mel", "stft"), ("log-mel, nats", "multi-resolution STFT"), strict=True):
+        axes.plot(column(own, "codes"), column(own, name), marker=".")
+        axes.set(xlabel="codes kept", ylabel=label, ylim=(0, None))
+    return figure
+
+
+def _band_figure(rows: Sequence[Row]) -> Any:
+    figure, (axes,) = new_figure(1)
+    own = rows_of(rows, "error")
+    for band, (low, high) in BANDS.items():
+        axes.plot(column(own, "codes"), column(own, band), marker=".", label=f"{band}: {low}–{high} Hz")
+    axes.set(xlabel="codes kept", ylabel="error / energy", ylim=(0, None))
+    axes.legend()
+    return figure
+
+
+def _feature_figure(rows: Sequence[Row]) -> Any:
+    values = [distance_name(rows), *(["classified"] if distance_name(rows) == "frechet_digits" else [])]
+    figure, every = new_figure(len(values))
+    for axes, value in zip(every, values, strict=True):
+        for series in ("samples", "reconstructions"):
+            own = rows_of(rows, series)
+            axes.plot(column(own, "fraction"), column(own, value), marker="o", label=series)
+        for row in rows_of(rows, "held-out data"):
+            axes.axhline(row[value], linestyle="--", color="grey")
+        axes.set(xlabel="fraction of the codes", ylabel=value, ylim=(0, 1) if value == "classified" else (0, None))
+        axes.legend()
+    return figure
+
+
+def _speed_figure(rows: Sequence[Row]) -> Any:
+    figure, (axes,) = new_figure(1)
+    own = rows_of(rows, "speed")
+    axes.plot(column(own, "codes"), column(own, "real_time_factor"), marker="o")
+    axes.set(xlabel="codes", ylabel=f"real-time factor, {own[0]['engine']}", ylim=(0, None))
+    return figure
