@@ -1,1 +1,1 @@
-"""What the paper compares with: PCA, the VAE, densities of pixels, PixelCNN++."""
+"""Baselines that the paper compares with: PCA, VAE, density models, PixelCNN++."""

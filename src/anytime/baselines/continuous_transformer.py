@@ -1,7 +1,7 @@
-"""A Transformer over a sequence of real numbers, whose head is a mixture of logistics (Appendix D).
+"""A Transformer over a sequence of real values, with a mixture of logistics as its head (Appendix D).
 
-p(values) = Π p(value_i | values_{<i}), a density. Values come standardised, position by position, and the density is corrected
-for it: the network sees numbers of unit size whatever their own unit, and the likelihood is in theirs.
+p(values) = Π p(value_i | values_{<i}) is a density. The network sees values standardised per position; the likelihood is
+corrected for it and is in the values' own unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ContinuousConfig:
     """Shape of the network; the defaults are the paper's Transformer."""
 
     length: int
-    """How many numbers."""
+    """Number of values."""
     layers: int = 6
     width: int = 512
     """Size of the embedding."""
@@ -34,16 +34,16 @@ class ContinuousConfig:
     heads: int = 8
     dropout: float = 0.1
     mixtures: int = 10
-    """Logistic laws in the mixture of each number."""
+    """Logistic components in the mixture of each value."""
 
     def __post_init__(self) -> None:
         if self.mixtures < 1:
-            raise UserError(f"prior: mixtures must be at least 1, not {self.mixtures}")
+            raise UserError(f"`prior.mixtures` must be at least 1, not {self.mixtures}")
         _ = self.block  # checks the rest
 
     @property
     def block(self) -> TransformerConfig:
-        """The Transformer whose blocks these are."""
+        """Config of the Transformer blocks."""
         return TransformerConfig(
             length=self.length, codebook_size=1, layers=self.layers, width=self.width, hidden=self.hidden,
             heads=self.heads, dropout=self.dropout,
@@ -51,6 +51,8 @@ class ContinuousConfig:
 
 
 class ContinuousTransformer(nn.Module):
+    """A causal Transformer over real values."""
+
     shift: Tensor  # [length]
     scale: Tensor  # [length]
 
@@ -58,7 +60,7 @@ class ContinuousTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.start_symbol = nn.Parameter(torch.randn(config.width) * config.width**-0.5)
-        # Elementwise, not a linear layer: autocast would round the value to eight bits, and it has more.
+        # Elementwise, not a linear layer: autocast would round the value to the eight bits of bfloat16.
         self.slope = nn.Parameter(torch.randn(config.width))
         self.offset = nn.Parameter(torch.randn(config.width))
         self.embed = nn.Linear(config.width, config.width)
@@ -70,7 +72,7 @@ class ContinuousTransformer(nn.Module):
         self.register_buffer("shift", torch.zeros(config.length))
         self.register_buffer("scale", torch.ones(config.length))
         self.apply(self._initialise)
-        with torch.no_grad():  # laws that lie apart from the beginning
+        with torch.no_grad():  # components that start apart
             self.head.bias.unflatten(0, (3, -1))[1] = torch.linspace(-2, 2, config.mixtures)
 
     @staticmethod
@@ -83,10 +85,11 @@ class ContinuousTransformer(nn.Module):
 
     @property
     def length(self) -> int:
+        """Number of values."""
         return self.config.length
 
     def standardise(self, shift: Float[Tensor, " length"], scale: Float[Tensor, " length"]) -> None:
-        """Say where the values of each position lie and how wide they spread."""
+        """Set the mean and standard deviation of every position."""
         self.shift.copy_(shift)
         self.scale.copy_(scale)
 
@@ -102,7 +105,7 @@ class ContinuousTransformer(nn.Module):
         return embedded
 
     def forward(self, values: Float[Tensor, "batch prefix"]) -> LogisticMixture:
-        """The law of every standardised value given those before it; the first sees the start symbol only."""
+        """Return the mixture of every standardised value given those before it; the first sees the start symbol only."""
         begin = self.start_symbol.expand(len(values), 1, -1)
         h = self._add_positions(torch.cat([begin, self._embed_values(self._standard(values)[:, :-1])], 1), 0)
         for block in self.blocks:
@@ -111,29 +114,29 @@ class ContinuousTransformer(nn.Module):
         return self._mixture(h)
 
     def _mixture(self, h: Float[Tensor, "*batch width"]) -> LogisticMixture:
-        # Not in bfloat16: a level of a pixel is a hundredth of its spread, and eight bits would round where it lies.
+        # Not in bfloat16: one level of a pixel is a hundredth of its spread, and eight bits would round the mean.
         with torch.autocast(h.device.type, enabled=False):
             return parse_mixture(self.head(h.to(self.head.weight.dtype)), channels=1)
 
     def log_likelihood(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
-        """log p(value_i | values_{<i}) as a density in the values' own unit, in nats."""
+        """Return log p(value_i | values_{<i}) in nats, a density in the values' own unit."""
         return log_density(self(values), self._standard(values)) - self.scale[: values.shape[1]].log()
 
     def bits_per_dim(self, values: Float[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        """−log₂ p(values) / length. In units of one of 256 levels this is what a pixel costs in bits, or more."""
+        """Return −log₂ p(values) / length. In units of one of 256 levels it bounds the bits per pixel value."""
         return -self.log_likelihood(values).mean(1) / math.log(2)
 
     def start(self, batch: int) -> KVCache:
-        """An empty cache for `batch` rows, allocated once for all steps."""
+        """Return an empty KV cache for `batch` rows, allocated once for all steps."""
         c, weight = self.config, self.slope
         shape = (c.layers, batch, c.heads, c.length, c.width // c.heads)
         position = torch.zeros(batch, dtype=torch.long, device=weight.device)
         return KVCache(weight.new_zeros(shape), weight.new_zeros(shape), position, 0)
 
     def step(self, values: Float[Tensor, " batch"] | None, state: KVCache) -> tuple[LogisticMixture, KVCache]:
-        """The law of the next standardised value, given the one just drawn (None before the first); rows keep step."""
+        """Return the mixture of the next standardised value, given the last one (None before the first)."""
         if state.max_position >= self.length:
-            raise ValueError(f"all {self.length} values are drawn; there is no further step")
+            raise ValueError(f"all {self.length} values are sampled; there is no further step")
         index, max_position = state.max_position, state.max_position + 1
         if values is None:
             h = self.start_symbol.expand(len(state.position), 1, -1)
@@ -153,7 +156,7 @@ class ContinuousTransformer(nn.Module):
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n length"]:
-        """Draw value by value; a value depends on the seed, its row, its position and those before it."""
+        """Sample value by value; a value depends on the seed, its row, its position and the values before it."""
         state, device = self.start(n), self.slope.device
         rows = torch.arange(n, dtype=torch.int32, device=device)[:, None]
         counter = torch.arange(self.config.mixtures + 1, dtype=torch.int32, device=device)

@@ -1,8 +1,7 @@
-"""A discretised mixture of logistics: the law of one pixel, its channels one after the other (Salimans et al. 2017, Section 2).
+"""A discretised mixture of logistics for the channels of a pixel, one after the other (Salimans et al. 2017, Section 2).
 
-Values lie on an even grid of 256 levels from -1 to 1. A level's probability is the mass of a logistic law between the middles
-towards its neighbours; the lowest and the highest level have the tails. Rounding a draw of the logistic law to the nearest
-level is therefore an exact draw.
+Values lie on an even grid of 256 levels from -1 to 1. A level's probability is the mass of a logistic distribution within half
+a level of it; the lowest and the highest level have the tails. So a logistic sample rounded to the nearest level is exact.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from torch import Tensor
 
 MAX_LEVEL = 255
 HALF_LEVEL = 1 / MAX_LEVEL  # half the distance between two levels
-MIN_LOG_SCALE = -7.0  # a narrower law lies within one level
+MIN_LOG_SCALE = -7.0  # a narrower distribution lies within one level
 
 
 @dataclass(frozen=True, slots=True)
 class LogisticMixture:
+    """Parameters of the mixture of each pixel."""
+
     weights: Tensor  # [..., mixtures], logits
     means: Tensor  # [..., channels, mixtures]
     log_scales: Tensor  # [..., channels, mixtures]
-    channel_coeffs: (
-        Tensor  # [..., channels (channels - 1) / 2, mixtures], how a channel's mean moves with each of those before it
-    )
+    channel_coeffs: Tensor  # [..., channels (channels - 1) / 2, mixtures], how a mean depends on the channels before
 
 
 def mixture_parameter_count(channels: int, mixtures: int) -> int:
-    """Numbers per pixel: 100 for three channels and ten mixtures."""
+    """Return the number of parameters per pixel: 100 for three channels and ten mixtures."""
     return mixtures * (1 + 2 * channels + channels * (channels - 1) // 2)
 
 
 def parse_mixture(parameters: Float[Tensor, "*batch parameters"], channels: int) -> LogisticMixture:
-    """A network's output as the mixture that it stands for."""
+    """Read a network's output as a mixture."""
     pairs = channels * (channels - 1) // 2
     rows = parameters.unflatten(-1, (1 + 2 * channels + pairs, -1))
     weights, means, log_scales, channel_coeffs = rows.split([1, channels, channels, pairs], dim=-2)
@@ -43,7 +42,7 @@ def parse_mixture(parameters: Float[Tensor, "*batch parameters"], channels: int)
 
 
 def log_likelihood(mixture: LogisticMixture, x: Float[Tensor, "*batch channel"]) -> Float[Tensor, "*batch"]:
-    """log p(x) of a pixel whose channels are on the grid."""
+    """Return log p(x) of a pixel whose channels are on the grid."""
     total = mixture.weights.log_softmax(-1)
     for channel, value in enumerate(x.unbind(-1)):
         mean, log_scale = _conditional_means(mixture, x[..., :channel, None], channel), mixture.log_scales[..., channel, :]
@@ -58,7 +57,7 @@ def log_likelihood(mixture: LogisticMixture, x: Float[Tensor, "*batch channel"])
 
 
 def log_density(mixture: LogisticMixture, value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """log p(value) of one real number under the mixture itself, without a grid; for one channel."""
+    """Return log p(value) of a real value of one channel, without the grid."""
     mean, log_scale = mixture.means[..., 0, :], mixture.log_scales[..., 0, :]
     s = (value[..., None] - mean) * torch.exp(-log_scale)
     # The logistic density is σ(s) σ(−s) / scale.
@@ -67,14 +66,14 @@ def log_density(mixture: LogisticMixture, value: Float[Tensor, "*batch"]) -> Flo
 
 
 def sample_real(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch"]:
-    """A real number of one channel, from one uniform number per mixture, to choose one of them, and one more."""
+    """Sample a real value of one channel. The uniforms choose a component, one each, and then the value."""
     chosen = (mixture.weights - torch.log(-torch.log(uniforms[..., :-1]))).argmax(-1, keepdim=True)[..., None]
     mean, log_scale = (_select_component(part, chosen)[..., 0, 0] for part in (mixture.means, mixture.log_scales))
     return mean + torch.exp(log_scale) * torch.logit(uniforms[..., -1])
 
 
 def sample_pixel(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch uniforms"]) -> Float[Tensor, "*batch channel"]:
-    """A pixel, from one uniform number per mixture, to choose one of them, and one per channel."""
+    """Sample a pixel. The uniforms choose a component, one each, and then the channels, one each."""
     choice, noise = uniforms.split([mixture.weights.shape[-1], uniforms.shape[-1] - mixture.weights.shape[-1]], dim=-1)
     chosen = (mixture.weights - torch.log(-torch.log(choice))).argmax(-1, keepdim=True)[..., None]
     component = LogisticMixture(
@@ -83,9 +82,8 @@ def sample_pixel(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch unifo
     )
     x = mixture.means.new_empty(*noise.shape[:-1], 0)
     for channel, u in enumerate(noise.unbind(-1)):
-        value = _conditional_means(component, x[..., None], channel)[..., 0] + torch.exp(
-            component.log_scales[..., channel, 0]
-        ) * torch.logit(u)
+        mean, scale = _conditional_means(component, x[..., None], channel)[..., 0], component.log_scales[..., channel, 0].exp()
+        value = mean + scale * torch.logit(u)
         level = ((value + 1) / 2 * MAX_LEVEL).round().clamp(0, MAX_LEVEL)
         x = torch.cat([x, (level / MAX_LEVEL * 2 - 1)[..., None]], -1)
     return x
@@ -94,7 +92,7 @@ def sample_pixel(mixture: LogisticMixture, uniforms: Float[Tensor, "*batch unifo
 def _conditional_means(
     mixture: LogisticMixture, before: Float[Tensor, "*batch before 1"], channel: int
 ) -> Float[Tensor, "*batch mixtures"]:
-    """Means of a channel, given the values of those before it."""
+    """Return the means of a channel given the channels before it."""
     first = channel * (channel - 1) // 2
     return mixture.means[..., channel, :] + (mixture.channel_coeffs[..., first : first + channel, :] * before).sum(-2)
 

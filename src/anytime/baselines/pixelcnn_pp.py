@@ -1,12 +1,10 @@
-"""An autoregressive model of pixels in PixelCNN++'s size class, for the speed comparison of Section 5.2.2.
+"""PixelCNN++ (Salimans et al. 2017), an autoregressive model of pixels, for the speed comparison of Section 5.2.2.
 
-Not a prior over codes: one picture of 32 × 32 is 1,024 steps. The network is that of Salimans et al. (2017): two streams of
-gated residual blocks, one that has seen the rows above and one that has also seen what is to the left, each going in to a
-quarter of the picture's size and out again, and a mixture of logistics for every pixel. Weight normalisation and dropout are
-left out: they change how such a network is trained, not how long it takes to sample.
+Not a prior over codes: an image of 32 × 32 takes 1,024 steps. Two streams of gated residual blocks go down to a quarter of the
+image's size and up again. The row stream sees the rows above, the pixel stream also what is to the left. A mixture of logistics
+models every pixel. Weight normalisation and dropout are left out: they change the training, not the time of sampling.
 
-Sampling keeps what every convolution has been given so far (Ramachandran et al. 2017), so that a pixel costs one place of each
-layer and not the whole picture.
+Sampling caches the inputs of every convolution (Ramachandran et al. 2017), so that a pixel costs one position of each layer.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ from anytime.core.errors import UserError
 from anytime.priors.pixelcnn import conv_at_position
 
 InputCache = dict[nn.Module, Tensor]
-"""What each layer has been given so far."""
+"""Inputs of each layer so far."""
 RowFeatures = dict[tuple[int, int], Tensor]
-"""What the stream of rows says to the stream of places, by depth and block."""
+"""Outputs of the row stream for the pixel stream, by depth and block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,25 +32,25 @@ class PixelCNNPlusPlusConfig:
     """Shape of the network; the defaults are the published ones."""
 
     shape: tuple[int, int, int]
-    """Channels, height and width of the pictures."""
+    """Channels, height and width of an image."""
     width: int = 160
     """Channels of each stream."""
     blocks: int = 5
     """Residual blocks per stage."""
     stages: int = 3
-    """Sizes of the map, each half of the one before."""
+    """Sizes of the feature map, each half of the one before."""
     mixtures: int = 10
 
     def __post_init__(self) -> None:
         if min(*self.shape, self.width, self.blocks, self.stages, self.mixtures) < 1:
-            raise UserError("pixelspace: shape, width, blocks, stages and mixtures must all be at least 1")
+            raise UserError("`shape`, `width`, `blocks`, `stages` and `mixtures` must all be at least 1")
         if any(side % (1 << (self.stages - 1)) for side in self.shape[1:]):
-            raise UserError(f"pixelspace: {self.stages} stages need sides that {1 << (self.stages - 1)} divides: {self.shape}")
+            raise UserError(f"{self.stages} `stages` need sides that {1 << (self.stages - 1)} divides, not {self.shape}")
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What sampling computes at once: a whole row, or one place of it."""
+    """The part of a feature map that one step of sampling computes: a whole row, or one position of it."""
 
     row: int
     column: int | None
@@ -60,15 +58,16 @@ class Region:
 
     @property
     def even(self) -> bool:
-        """Whether the map of half the size has a part here."""
+        """Whether the map of half the size has a position here."""
         return self.row % 2 == 0 and (self.column is None or self.column % 2 == 0)
 
     @property
     def downsampled(self) -> Region:
+        """The region on the map of half the size."""
         return replace(self, row=self.row // 2, column=None if self.column is None else self.column // 2)
 
     def window(self, layer: CausalConv2d, x: Tensor) -> Tensor:
-        """Take x in as this part of the layer's input; returns what its kernel then sees."""
+        """Store x as this part of the layer's input; return what its kernel sees."""
         left, right, top, _ = layer.margin
         height, width = layer.size
         if layer not in self.input_cache:
@@ -81,12 +80,12 @@ class Region:
         return seen[:, :, :, self.column : self.column + left + 1]
 
     def crop(self, row: Tensor) -> Tensor:
-        """This part of a row."""
+        """Return this part of a row."""
         return row if self.column is None else row[..., self.column : self.column + 1]
 
 
 class CausalConv2d(nn.Conv2d):
-    """A convolution that sees its own place, what is to the left of it and the rows above: those on both sides, if `wide`."""
+    """A convolution that sees its own position, the ones to the left and the rows above; if `wide`, both sides of those."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: tuple[int, int], size: tuple[int, int], *, wide: bool, stride: int = 1
@@ -97,17 +96,18 @@ class CausalConv2d(nn.Conv2d):
         self.size = size  # height and width of its input
 
     def forward(self, x: Tensor, region: Region | None = None) -> Tensor:
+        """Convolve the whole map, or one region of it."""
         if region is None:
             return super().forward(F.pad(x, self.margin))
         return self.seen(x if self.kernel_size == (1, 1) else region.window(self, x), region)
 
     def seen(self, window: Tensor, region: Region) -> Tensor:
-        """The output that belongs to a window."""
+        """Return the output of one window."""
         return super().forward(window) if region.column is None else conv_at_position(self, window)[:, :, None, None]
 
 
 class Upsample(nn.ConvTranspose2d):
-    """From a map of half the size. Each of its places becomes four; a wide kernel also fills in between neighbours."""
+    """Upsampling from a map of half the size: each position becomes four. A wide kernel also mixes neighbours."""
 
     def __init__(self, width: int, size: tuple[int, int], *, wide: bool) -> None:
         edge = (0, 1 if wide else 0)
@@ -115,28 +115,28 @@ class Upsample(nn.ConvTranspose2d):
         self.size = size  # height and width of its input
 
     def region(self, region: Region) -> Tensor:
-        """Its output at a part of the larger map, from what `keep` was given."""
+        """Return the output at a region of the larger map, from the inputs given to `keep`."""
         half, weight = region.downsampled, self.weight[:, :, region.row % 2]
         row = region.input_cache[self][:, :, half.row]
-        if region.column is None:  # a whole row: the stream of rows, whose kernel is wide
+        if region.column is None:  # a whole row, in the row stream, whose kernel is wide
             return F.conv_transpose1d(row, weight, self.bias, stride=2, padding=1, output_padding=1)[:, :, None]
         assert half.column is not None
         return F.linear(row[..., half.column], weight[..., region.column % 2].T, self.bias)[:, :, None, None]
 
     def keep(self, x: Tensor, region: Region) -> None:
-        """Take x in as this part of its input."""
+        """Store x as this part of the input."""
         if self not in region.input_cache:
             region.input_cache[self] = x.new_zeros(*x.shape[:2], *self.size)
         region.crop(region.input_cache[self][:, :, region.row])[:] = x[:, :, 0]
 
 
 def concat_elu(x: Tensor) -> Tensor:
-    """elu of x and of −x, side by side."""
+    """Concatenate elu(x) and elu(−x)."""
     return F.elu(torch.cat([x, -x], 1))
 
 
 class GatedResidualBlock(nn.Module):
-    """x + a · σ(b), where a and b come from x by two convolutions, and from `more` by a linear map in between."""
+    """x + a · σ(b), where a and b come from x by two convolutions, and from `skip_input` by a linear map in between."""
 
     def __init__(self, width: int, skip_input: int, size: tuple[int, int], *, wide: bool) -> None:
         super().__init__()
@@ -146,6 +146,7 @@ class GatedResidualBlock(nn.Module):
         self.second = CausalConv2d(2 * width, 2 * width, kernel, size, wide=wide)
 
     def forward(self, x: Tensor, skip_input: Tensor | None, region: Region | None) -> Tensor:
+        """Return the block's output for the whole map or one region."""
         h = self.first(concat_elu(x), region)
         if self.skip_input is not None and skip_input is not None:
             h = h + self.skip_input(concat_elu(skip_input), region)
@@ -155,14 +156,14 @@ class GatedResidualBlock(nn.Module):
 
 
 class Stage(nn.Module):
-    """One stream at one size of the map: blocks on the way in, the smaller sizes, and blocks on the way out, which see both."""
+    """One stream at one size of the map: blocks on the way down, the smaller sizes, and blocks on the way up."""
 
     def __init__(self, config: PixelCNNPlusPlusConfig, depth: int, *, rows: bool) -> None:
         super().__init__()
         self.depth, self.rows, width = depth, rows, config.width
         size = config.shape[1] >> depth, config.shape[2] >> depth
         innermost = depth == config.stages - 1
-        row_width = 0 if rows else width  # the stream of places hears the stream of rows
+        row_width = 0 if rows else width  # the pixel stream sees the row stream
         self.down_blocks = nn.ModuleList(GatedResidualBlock(width, row_width, size, wide=rows) for _ in range(config.blocks))
         count = config.blocks if innermost else config.blocks + 1
         self.up_blocks = nn.ModuleList(GatedResidualBlock(width, row_width + width, size, wide=rows) for _ in range(count))
@@ -173,7 +174,7 @@ class Stage(nn.Module):
             self.upsample = Upsample(width, (size[0] // 2, size[1] // 2), wide=rows)
 
     def forward(self, h: Tensor, row_features: RowFeatures, region: Region | None = None) -> Tensor:
-        """The stream of rows writes the guides, the stream of places reads them."""
+        """Return the stream's output; the row stream writes `row_features`, the pixel stream reads them."""
         skips = [h]
         for index, block in enumerate(self.down_blocks):
             h = block(h, None if self.rows else self._row_features(row_features, index, region), region)
@@ -198,7 +199,7 @@ class Stage(nn.Module):
             upsampled: Tensor = self.upsample(self.inner_stage(self.downsample(h), row_features))
             return upsampled
         window = region.window(self.downsample, h)
-        if region.even:  # between two places of the smaller map its last one still counts
+        if region.even:  # between two positions of the smaller map the last one still holds
             self.upsample.keep(
                 self.inner_stage(self.downsample.seen(window, region), row_features, region.downsampled), region.downsampled
             )
@@ -206,6 +207,8 @@ class Stage(nn.Module):
 
 
 class PixelCNNPlusPlus(nn.Module):
+    """The two streams and the head."""
+
     def __init__(self, config: PixelCNNPlusPlusConfig) -> None:
         super().__init__()
         self.config = config
@@ -218,8 +221,8 @@ class PixelCNNPlusPlus(nn.Module):
         self.head = CausalConv2d(config.width, mixture_parameter_count(channels, config.mixtures), (1, 1), size, wide=False)
 
     def forward(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch parameters height width"]:
-        """The mixture of every pixel given those before it in reading order; x in [0, 1]."""
-        # A channel of ones tells the picture from the margin, which is zero.
+        """Return the mixture parameters of every pixel given those before it in raster order; x is in [0, 1]."""
+        # A channel of ones tells the image from the padding, which is zero.
         padded = torch.cat([2 * x - 1, torch.ones_like(x[:, :1])], 1)
         down, right = F.pad(padded, (0, 0, 1, -1)), F.pad(padded, (1, -1, 0, 0))
         row_features: RowFeatures = {}
@@ -229,7 +232,7 @@ class PixelCNNPlusPlus(nn.Module):
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n channel height width"]:
-        """Pictures in [0, 1], drawn pixel by pixel."""
+        """Sample images in [0, 1] pixel by pixel."""
         channels, height, width = self.config.shape
         padded = self.head.weight.new_zeros(n, channels + 1, 1 + height, 1 + width)
         device = padded.device

@@ -1,7 +1,7 @@
-"""The VAE of Appendix C.1: the VQ model's networks, a Gaussian for the codebook. Ordered or not is a matter of training.
+"""The VAE of Appendix C.1: the VQ-VAE's networks with a Gaussian in place of the codebook, ordered or standard by training.
 
-One channel of the feature map is one group of dimensions, so that a prefix of groups is cut as a prefix of codes is. The
-latents are continuous: there are no `codes`, and nothing to sample from them without a prior.
+One channel of the feature map is one group of dimensions, so that a prefix of groups is truncated as a prefix of codes is.
+The latents are continuous: there are no `codes`.
 """
 
 from __future__ import annotations
@@ -18,40 +18,36 @@ from anytime.autoencoders.layout import to_features, to_latents
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.networks import conv_image
 from anytime.autoencoders.truncation import keep_mask, truncate
-from anytime.core import storage
-from anytime.core.config import from_dict, read_json, to_dict
+from anytime.baselines.base import BaselineModel, load_baseline
 from anytime.core.errors import UserError
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-VAE_KIND = {"kind": "vae"}  # tells its folder from that of a model with codes
 
 
 @dataclass(frozen=True, kw_only=True)
 class VAEConfig:
-    """Shapes of the networks, and how sure the decoder is."""
+    """Shapes of the networks, and the variance of the decoder."""
 
     name: str
-    """The data set it models."""
+    """The dataset."""
     shape: tuple[int, int, int]
-    """Channels, height and width of the data."""
+    """Channels, height and width of an image."""
     length: int
-    """K, number of groups of dimensions: channels of the feature map."""
+    """Number of groups of dimensions, the channels of the feature map."""
     widths: tuple[int, ...]
     """Channels between the convolutions."""
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
     variance: float = 0.01
-    """Of the decoder's Gaussian, the same for every value of x in [0, 1]: what an error costs against a nat of the KL term."""
+    """Variance of the decoder's Gaussian for each value of x in [0, 1]; weighs the error against the KL term."""
 
     def __post_init__(self) -> None:
         if not len(self.widths) + 1 == len(self.kernels) == len(self.strides):
-            raise UserError("vae: kernels and strides need one entry each per convolution, widths one fewer")
+            raise UserError("`kernels` and `strides` of a VAE need one entry per convolution, `widths` one fewer")
         if self.length < 1 or not self.variance > 0:
-            raise UserError(f"vae: length and variance must be above zero, not {self.length} and {self.variance}")
+            raise UserError(f"`length` and `variance` of a VAE must be above zero, not {self.length} and {self.variance}")
         if min(*self.shape, *self.widths, *self.kernels, *self.strides) < 1:
-            raise UserError("vae: shape, widths, kernels and strides must all be at least 1")
+            raise UserError("`shape`, `widths`, `kernels` and `strides` of a VAE must all be at least 1")
         if self.decoded_size != self.shape[1:]:
-            raise UserError(f"vae: these strides turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them")
+            raise UserError(f"the `strides` of this VAE turn {self.shape[1:]} into {self.decoded_size}; use a multiple of them")
 
     @property
     def spatial_shape(self) -> tuple[int, int]:
@@ -61,35 +57,35 @@ class VAEConfig:
 
     @property
     def decoded_size(self) -> tuple[int, int]:
-        """Height and width of what the decoder makes of the feature map."""
+        """Height and width of the decoder's output."""
         height, width = (conv_image.image_size(size, self.kernels, self.strides) for size in self.spatial_shape)
         return height, width
 
     @property
     def dim(self) -> int:
-        """Dimensions of one group: the feature map's area."""
+        """Dimensions of one group: the area of the feature map."""
         return math.prod(self.spatial_shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """q(z | x), a Gaussian with independent dimensions."""
+    """q(z | x): a Gaussian with independent dimensions."""
 
     mean: Tensor  # [batch, length, dim]
     log_variance: Tensor  # [batch, length, dim]
 
     def rsample(self, noise: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
-        """z = mean + σ · noise, with unit normal noise."""
+        """Return z = mean + σ · noise, with standard normal noise."""
         return self.mean + torch.exp(0.5 * self.log_variance) * noise
 
     def kl(self) -> Float[Tensor, "batch length"]:
-        """KL(q(z_i | x) ‖ N(0, 1)) of each group, in nats, unreduced so that truncation can mask it."""
+        """Return KL(q(z_i | x) ‖ N(0, 1)) of each group in nats, unreduced so that truncation can mask it."""
         return 0.5 * (self.mean.square() + self.log_variance.exp() - self.log_variance - 1).sum(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class VAELosses:
-    """One number per sample, [batch], in nats per value of x."""
+    """Losses per example, [batch], in nats per value of x."""
 
     total: Tensor  # the negative evidence bound of the prefix
     reconstruction: Tensor  # −log p(x | z_{<=keep})
@@ -97,7 +93,12 @@ class VAELosses:
     error: Tensor  # mean squared error per value of x
 
 
-class VAE(nn.Module):
+class VAE(BaselineModel):
+    """A convolutional VAE whose latents can be truncated."""
+
+    kind = "vae"
+    config: VAEConfig
+
     def __init__(self, config: VAEConfig) -> None:
         super().__init__()
         self.config = config
@@ -107,29 +108,31 @@ class VAE(nn.Module):
 
     @property
     def length(self) -> int:
+        """Number of groups."""
         return self.config.length
 
     @property
     def device(self) -> torch.device:
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def posterior(self, x: Float[Tensor, "batch channel height width"]) -> Posterior:
-        """q(z | x)."""
+        """Return q(z | x)."""
         mean, log_variance = to_latents(self.encoder(x), "channel").float().chunk(2, dim=1)
-        return Posterior(mean, log_variance.clamp(-20, 20))  # exp overflows where a first step goes astray
+        return Posterior(mean, log_variance.clamp(-20, 20))  # exp overflows if the first steps diverge
 
     def latents(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch length dim"]:
-        """The mean code, which Δ(i) is measured from."""
+        """Return the mean latents, on which Δ(i) is measured."""
         return self.posterior(x).mean
 
     def decode_latents(self, latents: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch channel height width"]:
-        """The mean of p(x | z)."""
+        """Return the mean of p(x | z)."""
         x: Tensor = self.decoder(to_features(latents, "channel", self.config.spatial_shape))
         return x.float()
 
     @torch.no_grad()
     def decode(self, latents: Float[Tensor, "batch prefix dim"]) -> Float[Tensor, "batch channel height width"]:
-        """A complete x from any prefix of groups, none included; missing groups are zero, the mean of their prior."""
+        """Decode any prefix of groups; missing groups are zero, the mean of their prior."""
         missing = self.length - latents.shape[1]
         return self.decode_latents(nn.functional.pad(latents, (0, 0, 0, missing)))
 
@@ -139,34 +142,14 @@ class VAE(nn.Module):
         keep: Int[Tensor, " batch"],
         noise: Float[Tensor, "batch length dim"],
     ) -> VAELosses:
-        """The bracket of Appendix C.1's objective at i = keep: −log p(x | z_{<=i}) + KL over the first i groups."""
+        """Return −log p(x | z_{<=keep}) + KL over the first `keep` groups, the bracket of Appendix C.1's objective."""
         posterior, size, variance = self.posterior(x), x[0].numel(), self.config.variance
         error = squared_error(x, self.decode_latents(truncate(posterior.rsample(noise), keep))) / size
         reconstruction = 0.5 * (error / variance + math.log(2 * math.pi * variance))
         kl = (posterior.kl() * keep_mask(keep, self.length)).sum(1) / size
         return VAELosses(reconstruction + kl, reconstruction, kl, error)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `config.json` and `model.safetensors` into a folder."""
-        folder = Path(folder)
-        storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        storage.write_json(folder / CONFIG, {**VAE_KIND, **to_dict(self.config)})
-        return folder
 
-
-def load_vae(folder: str | Path, device: str | torch.device = "cpu") -> VAE:
-    """A saved VAE or a finished run of one."""
-    folder = Path(folder)
-    if (folder / "model" / CONFIG).is_file():
-        folder = folder / "model"
-    if not (folder / WEIGHTS).is_file():
-        raise UserError(f"{folder} is no VAE: it holds no {WEIGHTS}; train one with `anytime train NAME --recipe vae`")
-    data = read_json(folder / CONFIG)
-    if data.pop("kind", None) != VAE_KIND["kind"]:
-        raise UserError(f"{folder} is no VAE but a model with codes; train a VAE with `anytime train NAME --recipe vae`")
-    model = VAE(from_dict(VAEConfig, data, str(folder / CONFIG)))
-    try:
-        model.load_state_dict(storage.read_tensors(folder / WEIGHTS)[0])
-    except RuntimeError:
-        raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both from where they came from") from None
-    return model.to(device).eval()
+def load_vae(directory: str | Path, device: str | torch.device = "cpu") -> VAE:
+    """Load a saved VAE or that of a finished run."""
+    return load_baseline(directory, VAE, VAEConfig, device)

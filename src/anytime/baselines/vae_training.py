@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from anytime.autoencoders.truncation import Truncation
+from anytime.baselines.base import BaselineRunSpec
 from anytime.baselines.vae import VAE, VAEConfig, load_vae
 from anytime.core import distributed, random
 from anytime.data.image_grid import labelled_rows, write_png
@@ -24,11 +25,12 @@ from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
     Task,
+    TaskDefaults,
     global_rows,
     optimizer_options,
     validation_batches,
     validation_keeps,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +59,12 @@ class VAERunConfig(BaseRunConfig):
 
     @property
     def shape(self) -> Shape:
+        """Shape of one example."""
         return self.model.shape
 
 
 class VAEObjective(nn.Module):
-    """The per-prefix evidence bound at a drawn `keep`, averaged over the batch."""
+    """The evidence bound at a sampled `keep`, averaged over the batch."""
 
     def __init__(self, model: VAE) -> None:
         super().__init__()
@@ -73,15 +76,15 @@ class VAEObjective(nn.Module):
         keep: Int[Tensor, " batch"],
         noise: Float[Tensor, "batch length dim"],
     ) -> Float[Tensor, " losses"]:
+        """Return the mean losses of a batch."""
         terms = self.model(to_float(x), keep, noise)
         return torch.stack([t.mean() for t in (terms.total, terms.reconstruction, terms.kl, terms.error)])
 
 
-class VAETask:
-    """Both stages of a VAE; they differ in the law of `keep` only. Noise is addressed, as `keep` is."""
+class VAETask(TaskDefaults):
+    """Both stages of a VAE, which differ in the distribution of `keep`. Noise is a function of seed, step and row."""
 
     loss_names = ("loss", "reconstruction", "kl", "error")
-    auxiliary, keeps_last = None, False
 
     def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
         self.name, self.stage, self.module, self.seed = name, stage, model, seed
@@ -92,13 +95,16 @@ class VAETask:
         self.keeps = KeepSampler(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
+        """Return Adam."""
         trained = list(self.module.parameters())
         return torch.optim.Adam(trained, **optimizer_options(trained[0], self.stage.lr))
 
     def lr(self, step: int) -> float:
+        """Return the constant learning rate."""
         return self.stage.lr
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
+        """Return this rank's examples, their `keep` and their noise."""
         x = self.loader.batch_at(step).to(self.device)
         return x, self.keeps.at(step, len(x)), self._noise("noise", step, global_rows(len(x), self.device))
 
@@ -108,16 +114,9 @@ class VAETask:
         noise = random.normal(random.derive(self.seed, purpose), step, rows[:, None], element)
         return noise.reshape(len(rows), length, dim)
 
-    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        losses: Tensor = objective(*inputs)
-        return losses
-
-    def after_step(self, step: int) -> None:
-        return
-
     @torch.no_grad()
     def validate(self) -> Metrics:
-        """Losses over a fixed grid of `keep`, with fixed noise."""
+        """Return the losses at fixed `keep` and fixed noise."""
         keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
         sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
         for rows in validation_batches(len(self.validation)):
@@ -127,7 +126,9 @@ class VAETask:
         return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(self.validation)).tolist(), strict=True))
 
 
-class VAERunSpec:
+class VAERunSpec(BaselineRunSpec[VAE]):
+    """The stages of a VAE."""
+
     stages: tuple[str, ...] = ("pretrain", "ordered")
 
     def __init__(
@@ -136,22 +137,14 @@ class VAERunSpec:
         self.config, self.train, self.validation, self.device = config, train, validation, device
         self.model = VAE(config.model).to(device)
 
-    def stage_module(self, stage: str) -> nn.Module:
-        return self.model
-
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
+        """Return the task of a stage."""
         stage = (self.config.pretrain, self.config.ordered)[index]
         return VAETask(self.stages[index], stage, self.model, self.train, self.validation, seed)
 
-    def finished(self) -> VAE:
-        return self.model.eval()
-
-    def diagnostics(self, stage: str) -> None:
-        return
-
     @torch.no_grad()
     def save_grid(self, path: Path, stage: str) -> None:
-        """Reconstructions from the mean code, by number of groups."""
+        """Write reconstructions from the mean latents, by number of groups."""
         self.model.eval()
         x = to_float(self.validation[:16]).to(self.device)
         latents, length = self.model.latents(x), self.model.length
@@ -159,8 +152,6 @@ class VAERunSpec:
         rows = [(f"{k} of {length} groups", self.model.decode(latents[:, :k]).cpu()) for k in counts]
         write_png(path, labelled_rows([("data", x.cpu()), *rows]))
 
-    def save(self, directory: Path) -> None:
-        self.model.save(directory)
-
     def load(self, directory: Path) -> VAE:
+        """Load the finished VAE."""
         return load_vae(directory, self.device)

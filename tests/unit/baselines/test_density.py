@@ -109,7 +109,7 @@ def test_saved_and_loaded_is_the_same(space: Space, images: Tensor, tmp_path: Pa
 
 
 def test_folders_that_hold_none(tiny: AnytimeModel, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no density model"):
+    with pytest.raises(UserError, match="another kind of model than density"):
         load_density(copy.deepcopy(tiny).save(tmp_path))
 
 

@@ -103,9 +103,9 @@ def test_it_has_no_codes_to_sample(vae: VAE, tmp_path: Path) -> None:
 
 
 def test_folders_that_hold_no_vae(tiny: AnytimeModel, vae: VAE, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no VAE but a model with codes"):
+    with pytest.raises(UserError, match=r"another kind of model than vae"):
         load_vae(copy.deepcopy(tiny).save(tmp_path / "codes"))
-    with pytest.raises(UserError, match=r"is no VAE: it holds no model\.safetensors"):
+    with pytest.raises(UserError, match=r"is not a saved model: it holds no model\.safetensors"):
         load_vae(tmp_path)
     folder = vae.save(tmp_path / "vae")
     VAE(replace(SMALL, length=4)).save(tmp_path / "other")

@@ -21,6 +21,7 @@ from anytime.training.stages import AutoencoderStage
 from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
+    TaskDefaults,
     global_rows,
     optimizer_options,
     validation_batches,
@@ -73,10 +74,8 @@ def spectral_loss(
         return stft_distance(x, x_hat, torch.ones_like(x) if mask is None else mask, NOISE_FLOOR).mean()
 
 
-class AutoencoderTask:
+class AutoencoderTask(TaskDefaults):
     """The stages "pretrain" and "ordered", which differ in the distribution of `keep`."""
-
-    auxiliary, keeps_last = None, False
 
     def __init__(
         self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor | Recordings, validation: Tensor, seed: int

@@ -28,6 +28,7 @@ from anytime.training.tasks.autoencoder import spectral_loss
 from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
+    TaskDefaults,
     global_rows,
     optimizer_options,
     validation_batches,
@@ -168,7 +169,7 @@ def corrupt_codes(codes: Int[Tensor, "batch length"], mean: float, seed: int, st
     return torch.where(corrupted, codes.roll(1, 0), codes)
 
 
-class FinetuneTask:
+class FinetuneTask(TaskDefaults):
     """The stage "finetune". `sample_pool` holds codes sampled from the prior."""
 
     name = "finetune"
@@ -242,11 +243,6 @@ class FinetuneTask:
 
     def _uniforms(self, counter: int, step: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows 8"]:
         return random.uniform(self.seed, counter, step, rows[:, None], torch.arange(8, device=self.device))
-
-    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        """Return the losses of both sides."""
-        losses: Tensor = objective(*inputs)
-        return losses
 
     def after_step(self, step: int) -> None:
         """Update the EMA of the decoder's weights."""

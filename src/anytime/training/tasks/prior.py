@@ -13,7 +13,7 @@ from anytime.priors import PriorNetwork
 from anytime.training.ema import EMA
 from anytime.training.schedules import warmup_lr
 from anytime.training.stages import PriorStage
-from anytime.training.tasks.task import Metrics, optimizer_options, validation_batches
+from anytime.training.tasks.task import Metrics, TaskDefaults, optimizer_options, validation_batches
 
 
 class PriorObjective(nn.Module):
@@ -29,12 +29,11 @@ class PriorObjective(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), codes.flatten())[None]
 
 
-class PriorTask:
+class PriorTask(TaskDefaults):
     """The stage "prior"; codes are `[n, length]` integers."""
 
     name = "prior"
     loss_names = ("loss",)
-    keeps_last = False
 
     def __init__(self, stage: PriorStage, prior: PriorNetwork, train: Tensor, validation: Tensor, seed: int) -> None:
         self.stage, self.module = stage, prior
@@ -56,11 +55,6 @@ class PriorTask:
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         """Return this rank's codes."""
         return (self.loader.batch_at(step).long(),)
-
-    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        """Return the negative log-likelihood."""
-        losses: Tensor = objective(*inputs)
-        return losses
 
     def after_step(self, step: int) -> None:
         """Update the EMA of the weights."""

@@ -73,6 +73,21 @@ class Task(Protocol):
         """Return the metrics on the validation set."""
 
 
+class TaskDefaults:
+    """Defaults of a task: one module, the best epoch kept, losses straight from the objective."""
+
+    auxiliary: nn.Module | None = None
+    keeps_last = False
+
+    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
+        """Return the objective's losses."""
+        losses: Tensor = objective(*inputs)
+        return losses
+
+    def after_step(self, step: int) -> None:
+        """Do nothing."""
+
+
 class KeepSampler:
     """`keep` of every step, a function of (seed, epoch, step, row)."""
 

@@ -1,0 +1,70 @@
+"""What the baselines share: a model without codes that is saved as a directory, and its run spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from anytime.core import storage
+from anytime.core.config import from_dict, read_json, to_dict
+from anytime.core.errors import UserError
+from anytime.models.registry import CONFIG, WEIGHTS
+
+
+class BaselineModel(nn.Module):
+    """A model without codes; `kind` marks its config.json, so that `anytime.load` can refuse it."""
+
+    kind: ClassVar[str]
+    config: Any
+
+    def save(self, directory: str | Path) -> Path:
+        """Write `config.json` and `model.safetensors`; return the directory."""
+        directory = Path(directory)
+        storage.write_tensors(directory / WEIGHTS, self.state_dict())
+        storage.write_json(directory / CONFIG, {"kind": self.kind, **to_dict(self.config)})
+        return directory
+
+
+Model = TypeVar("Model", bound=BaselineModel)
+
+
+def load_baseline(directory: str | Path, model_type: type[Model], config_type: type, device: str | torch.device) -> Model:
+    """Load a saved baseline or the model of a finished run."""
+    directory = Path(directory)
+    if (directory / "model" / CONFIG).is_file():
+        directory = directory / "model"
+    if not (directory / WEIGHTS).is_file():
+        raise UserError(f"{directory} is not a saved model: it holds no {WEIGHTS}; train one with `anytime train`")
+    data = read_json(directory / CONFIG)
+    if data.pop("kind", None) != model_type.kind:
+        raise UserError(f"{directory} holds another kind of model than {model_type.kind}; name the directory of such a run")
+    model = model_type(from_dict(config_type, data, str(directory / CONFIG)))
+    try:
+        model.load_state_dict(storage.read_tensors(directory / WEIGHTS)[0])
+    except RuntimeError:
+        raise UserError(f"{directory / WEIGHTS} does not fit its {CONFIG}; restore both files") from None
+    return model.to(device).eval()
+
+
+class BaselineRunSpec(Generic[Model]):
+    """A run spec with one model in all stages and no code statistics."""
+
+    model: Model
+
+    def stage_module(self, stage: str) -> nn.Module:
+        """Return the model."""
+        return self.model
+
+    def finished(self) -> Model:
+        """Return the model."""
+        return self.model.eval()
+
+    def diagnostics(self, stage: str) -> None:
+        """Return nothing: there are no codes."""
+
+    def save(self, directory: Path) -> None:
+        """Save the model."""
+        self.model.save(directory)
