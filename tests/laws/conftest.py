@@ -1,4 +1,4 @@
-"""Small models that every law is held against."""
+"""Small models that every law is tested on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
 
 NETWORK = {"widths": (4, 6), "kernels": (4, 4, 3), "strides": (2, 2, 1)}  # quarters height and width
-ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # so does this, with residual blocks
-AUDIO = {"network": "audio", "widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}  # a 64th of the time
+ORIGINAL = {"widths": (5,), "kernels": (4, 4), "strides": (2, 2), "blocks": 2}  # the same, with residual blocks
+AUDIO = {"network": "audio", "widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}  # divides time by 64
 QUANTIZER = QuantizerConfig(codebook_size=12)
 
 AUTOENCODERS = {
@@ -34,13 +34,13 @@ AUTOENCODERS = {
     "spatial-grey": AutoencoderConfig(shape=(1, 12, 12), length=9, dim=5, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "spatial-colour": AutoencoderConfig(shape=(3, 16, 8), length=8, dim=6, quantizer=QUANTIZER, layout="spatial", **NETWORK),
     "original": AutoencoderConfig(shape=(3, 12, 12), length=9, dim=6, quantizer=QUANTIZER, layout="spatial", **ORIGINAL),
-    "sound": AutoencoderConfig(shape=(1, 256), length=6, dim=4, quantizer=QUANTIZER, layout="channel", **AUDIO),
-    "sound-spatial": AutoencoderConfig(shape=(1, 256), length=4, dim=6, quantizer=QUANTIZER, layout="spatial", **AUDIO),
+    "audio": AutoencoderConfig(shape=(1, 256), length=6, dim=4, quantizer=QUANTIZER, layout="channel", **AUDIO),
+    "audio-spatial": AutoencoderConfig(shape=(1, 256), length=4, dim=6, quantizer=QUANTIZER, layout="spatial", **AUDIO),
 }
 
 
 def spread(autoencoder: VQVAE) -> VQVAE:
-    """Codebook entries far apart and batch norms that have seen data, as training leaves them."""
+    """Spread codebook entries and run batch norms on data, as after training."""
     nn.init.normal_(autoencoder.quantizer.codebook)
     with torch.no_grad():
         autoencoder.train()
@@ -50,7 +50,7 @@ def spread(autoencoder: VQVAE) -> VQVAE:
 
 @pytest.fixture(scope="session", params=AUTOENCODERS)
 def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
-    """Channel-wise and spatial-wise, grey, colour and sound, plain and with residual blocks."""
+    """Channel-wise and spatial-wise autoencoders of grey and colour images and audio, with and without residual blocks."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return spread(VQVAE(AUTOENCODERS[request.param]))
@@ -58,7 +58,7 @@ def autoencoder(request: pytest.FixtureRequest) -> VQVAE:
 
 MODELS = {
     "transformer": _tiny(),
-    "sound": replace(
+    "audio": replace(
         _tiny(),
         autoencoder=AutoencoderConfig(shape=(1, 256), length=8, dim=4, quantizer=QuantizerConfig(codebook_size=16), **AUDIO),
     ),
@@ -68,7 +68,7 @@ MODELS = {
 
 
 def lively(prior: priors.PriorNetwork) -> priors.PriorNetwork:
-    """Logits that differ by more than a little, as training leaves them: what came before must matter to the draw."""
+    """Scale the logits as after training, so that earlier codes matter to the sampled one."""
     if isinstance(prior, priors.PixelCNN):
         with torch.no_grad():
             prior.head[-1].weight.mul_(8)
@@ -80,7 +80,7 @@ def lively(prior: priors.PriorNetwork) -> priors.PriorNetwork:
 
 @pytest.fixture(scope="session", params=MODELS)
 def model(request: pytest.FixtureRequest) -> AnytimeModel:
-    """8 codes of 16 for pictures of 28 × 28, with each kind of prior, and for sounds."""
+    """Models of 8 codes of 16: images of 28 × 28 with each prior, and audio."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
         whole = AnytimeModel(MODELS[request.param])

@@ -25,14 +25,14 @@ def test_every_prefix_is_a_complete_sample(autoencoder: VQVAE) -> None:
         assert (-1 if autoencoder.config.network == "audio" else 0) <= x.min() <= x.max() <= 1
 
 
-def test_every_code_of_the_prefix_counts(autoencoder: VQVAE) -> None:
+def test_every_code_of_the_prefix_matters(autoencoder: VQVAE) -> None:
     codes = random_codes(autoencoder, 3)
     decoded = [autoencoder.decode(codes[:, :k]) for k in range(autoencoder.length + 1)]
     for shorter, longer in pairwise(decoded):
         assert (shorter != longer).flatten(1).any(1).all()
 
 
-def test_no_codes_is_one_sample_for_all_rows(autoencoder: VQVAE) -> None:
+def test_no_codes_decode_to_the_same_sample_in_all_rows(autoencoder: VQVAE) -> None:
     x = autoencoder.decode(random_codes(autoencoder, 4)[:, :0])
     assert torch.equal(x, x[:1].expand_as(x))
 
@@ -46,7 +46,7 @@ def test_missing_codes_are_zero_latents(autoencoder: VQVAE) -> None:
 
 
 def test_training_decodes_the_same_prefixes(autoencoder: VQVAE) -> None:
-    """What is trained at `keep` is what a prefix of `keep` codes decodes to."""
+    """A forward pass with `keep` decodes like a prefix of `keep` codes."""
     x = torch.rand(2, *autoencoder.config.shape, generator=torch.Generator().manual_seed(1))
     codes = autoencoder.encode(x)
     for k in range(autoencoder.length + 1):
@@ -55,7 +55,7 @@ def test_training_decodes_the_same_prefixes(autoencoder: VQVAE) -> None:
         torch.testing.assert_close(trained.x, autoencoder.decode(codes[:, :k]), atol=1e-5, rtol=1e-5)
 
 
-def test_a_whole_model_decodes_what_it_samples(model: AnytimeModel) -> None:
+def test_a_model_decodes_its_samples(model: AnytimeModel) -> None:
     for k in range(1, model.length + 1):
         sample = model.sample(3, seed=5, codes=k)
         assert sample.data.shape == (3, *model.config.autoencoder.shape)

@@ -18,7 +18,7 @@ State = KVCache | PixelCNNState | LSTMState
 
 @pytest.fixture(scope="module")
 def exact(prior: PriorNetwork) -> PriorNetwork:
-    """In float64, so that equal means equal to ten digits."""
+    """The prior in float64, so that ten digits can be compared."""
     return copy.deepcopy(prior).double()
 
 
@@ -29,7 +29,7 @@ def codes(prior: PriorNetwork) -> Tensor:
 
 @torch.no_grad()
 def stepped(prior: PriorNetwork, codes: Tensor, count: int) -> tuple[list[Tensor], State]:
-    """Logits of positions 0..count−1, and the state after them."""
+    """Return the logits of positions 0..count−1 and the state after them."""
     state, logits = prior.start(len(codes)), []
     for position in range(count):
         step, state = prior.step(codes[:, position - 1] if position else None, state)
@@ -48,14 +48,14 @@ def test_steps_equal_the_full_pass_in_float32(prior: PriorNetwork, codes: Tensor
     torch.testing.assert_close(torch.stack(steps, 1), prior(codes), atol=1e-5, rtol=1e-5)
 
 
-def test_a_shorter_pass_equals_the_beginning_of_a_longer_one(exact: PriorNetwork, codes: Tensor) -> None:
+def test_a_shorter_pass_equals_the_start_of_a_longer_one(exact: PriorNetwork, codes: Tensor) -> None:
     whole = exact(codes)
     for k in range(1, exact.length):
         torch.testing.assert_close(exact(codes[:, :k]), whole[:, :k], atol=1e-10, rtol=0)
 
 
 def test_no_output_depends_on_a_later_code(exact: PriorNetwork, codes: Tensor) -> None:
-    """The output at i sees codes 0..i−1, all of them; but for a PixelCNN the start symbol is embedded before them."""
+    """The output at i depends on all codes 0..i−1 and no others. All priors but PixelCNN embed a start symbol before them."""
     first = 0 if isinstance(exact, PixelCNN) else 1
     seen: list[Tensor] = []
 
@@ -79,7 +79,7 @@ def test_no_output_depends_on_a_later_code(exact: PriorNetwork, codes: Tensor) -
 
 
 def together(states: list[State]) -> State:
-    """One batch of several, with what a row has not reached yet filled with what must never be read."""
+    """Join states to one batch; entries after a row's position get values that must never be read."""
     position = torch.cat([state.position for state in states])
     if isinstance(states[0], KVCache):
         for state in states:
@@ -87,11 +87,11 @@ def together(states: list[State]) -> State:
             state.values[:, :, :, int(state.position) :] = 50.0
         keys, values = (torch.cat([getattr(state, name) for state in states], 1) for name in ("keys", "values"))
         return KVCache(keys, values, position, max(state.max_position for state in states))
-    if isinstance(states[0], LSTMState):  # nothing lies behind a row's position
+    if isinstance(states[0], LSTMState):  # has no entries after a row's position
         hidden, cell = (torch.cat([getattr(state, name) for state in states], 1) for name in ("hidden", "cell"))
         return LSTMState(hidden, cell, position, max(state.max_position for state in states))
     margin = states[0].embedded.shape[1] - states[0].links.shape[-1]
-    for state in states:  # the last code of the prefix is not taken in yet: the next step writes it
+    for state in states:  # the next step writes the last code of the prefix
         whole = state.embedded[:, margin:, margin:].flatten(1, 2)
         whole[:, int(state.position) - 1 :] = 50.0
         state.embedded[:, margin:, margin:] = whole.unflatten(1, (state.links.shape[-1], -1))
@@ -102,7 +102,7 @@ def together(states: list[State]) -> State:
 
 @torch.no_grad()
 def test_rows_at_different_positions_share_a_batch(exact: PriorNetwork, codes: Tensor) -> None:
-    """One row has taken 2 codes, one 5, one 9; what lies behind a row's position is never read."""
+    """Rows at positions 2, 5 and 9; entries after a row's position are never read."""
     taken = [2, 5, 9]
     expected = exact(codes)
     state = together([stepped(exact, codes[row : row + 1], count)[1] for row, count in enumerate(taken)])
@@ -115,7 +115,7 @@ def test_rows_at_different_positions_share_a_batch(exact: PriorNetwork, codes: T
 
 
 @torch.no_grad()
-def test_rows_do_not_see_each_other(exact: PriorNetwork, codes: Tensor) -> None:
+def test_rows_are_independent(exact: PriorNetwork, codes: Tensor) -> None:
     steps, _ = stepped(exact, codes, exact.length)
     for row in range(3):
         alone, _ = stepped(exact, codes[row : row + 1], exact.length)

@@ -12,7 +12,7 @@ from anytime.autoencoders.vqvae import VQVAE
 
 
 def all_codes(size: int, length: int = 7) -> torch.Tensor:
-    """Every code at least once, as [batch, length]."""
+    """Return every code at least once, as [batch, length]."""
     return (torch.arange(-(-size // length) * length) % size).view(-1, length)
 
 
@@ -52,7 +52,7 @@ def test_identity_in_every_autoencoder(autoencoder: VQVAE) -> None:
     assert_identity(autoencoder.quantizer)
 
 
-def test_equal_entries_are_why_the_law_asks_for_distinct_ones() -> None:
+def test_equal_entries_break_the_identity() -> None:
     quantizer = Quantizer(QuantizerConfig(codebook_size=3), 2)
     with torch.no_grad():
         quantizer.codebook.copy_(torch.tensor([[0.0, 1.0], [2.0, 0.0], [2.0, 0.0]]))

@@ -35,7 +35,7 @@ def images(autoencoder: VQVAE, count: int = 4) -> Tensor:
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_what_is_dropped_gets_no_gradient(autoencoder: VQVAE, reduction: Reduction, training: bool) -> None:
+def test_dropped_codes_get_no_gradient(autoencoder: VQVAE, reduction: Reduction, training: bool) -> None:
     model = copy.deepcopy(autoencoder).train(training)
     x, keep = images(model), torch.tensor([1, 2, 4, model.length])
     latents = model.latents(x).detach().requires_grad_()
@@ -54,7 +54,7 @@ def test_what_is_dropped_gets_no_gradient(autoencoder: VQVAE, reduction: Reducti
 
 
 def test_each_term_alone_is_masked(autoencoder: VQVAE) -> None:
-    """The reconstruction term and the quantizer's two, one by one: none leaks a gradient on its own."""
+    """The reconstruction term and the quantizer's two terms: none of them leaks a gradient."""
     x, keep = images(autoencoder), torch.tensor([1, 2, 3, 4])
     mask = keep_mask(keep, autoencoder.length)
     for term in ("reconstruction", "quantization"):
@@ -67,7 +67,7 @@ def test_each_term_alone_is_masked(autoencoder: VQVAE) -> None:
 
 
 @torch.no_grad()
-def test_the_values_by_hand(autoencoder: VQVAE) -> None:
+def test_losses_against_explicit_loops(autoencoder: VQVAE) -> None:
     """‖x − d(z_≤i)‖² + Σ_{j≤i} (1 + β) ‖e(x)_j − q(z)_j‖², written out with loops."""
     x, keep = images(autoencoder), [1, 2, 4, autoencoder.length]
     out = autoencoder(x, torch.tensor(keep))
@@ -95,7 +95,7 @@ def exact_ordered_losses(model: VQVAE, x: Tensor, reduction: Reduction) -> list[
 
 @torch.no_grad()
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_the_sampled_objective_has_the_exact_one_for_its_mean(autoencoder: VQVAE, reduction: Reduction) -> None:
+def test_the_mean_of_the_sampled_objective_is_the_exact_one(autoencoder: VQVAE, reduction: Reduction) -> None:
     x = images(autoencoder)
     terms: list[Losses] = []
     for k in range(1, autoencoder.length + 1):
@@ -109,7 +109,7 @@ def test_the_sampled_objective_has_the_exact_one_for_its_mean(autoencoder: VQVAE
     assert (terms[0].quantization != terms[-1].quantization).all()
 
 
-def test_a_running_mean_codebook_learns_from_what_is_kept_only() -> None:
+def test_an_ema_codebook_learns_from_kept_codes_only() -> None:
     torch.manual_seed(0)
     quantizer = Quantizer(QuantizerConfig(codebook_size=5, codebook="ema", ema_decay=0.5), 3)
     latents, mask = torch.randn(4, 6, 3), keep_mask(torch.tensor([1, 2, 4, 6]), 6)

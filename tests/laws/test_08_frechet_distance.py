@@ -23,14 +23,14 @@ def normal(n: int, size: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("n", [2, 20, 64, 5000], ids=lambda n: f"{n} of 64 features")
-def test_a_set_is_at_no_distance_from_itself(n: int) -> None:
+def test_a_set_has_distance_0_from_itself(n: int) -> None:
     """Also with a singular covariance, and with variances that span eight orders of magnitude."""
     features = 3 + normal(n, 64) * torch.logspace(2, -6, 64, dtype=torch.float64)
     moments = Moments.of(features)
     assert frechet_distance(moments, moments) <= 1e-12 * float(moments.covariance.trace())
 
 
-def test_images_are_at_no_distance_from_themselves() -> None:
+def test_images_have_distance_0_from_themselves() -> None:
     network = RandomNetwork(torch.device("cpu"))
     x = data.load("digits").train[:300]
     found = FeatureStatistics.empty(network).plus(network(x), network.max_kept)
@@ -48,7 +48,7 @@ def test_gaussians_with_the_same_axes(first: list[float], second: list[float], s
     a, b = (torch.tensor(sd, dtype=torch.float64) for sd in (first, second))
     means = torch.zeros(3, dtype=torch.float64), torch.full((3,), shift, dtype=torch.float64)
     found = gaussian_distance(means[0], basis * a**2 @ basis.T, means[1], basis * b**2 @ basis.T)
-    # 1e-8 is the root of float64's precision: a variance that much smaller than the largest is not told from none.
+    # 1e-8 is the square root of float64's precision: a variance that much smaller than the largest rounds to 0.
     scale = float(a.square().sum() + b.square().sum())
     assert found == pytest.approx(float(3 * shift**2 + (a - b).square().sum()), rel=1e-9, abs=1e-7 * scale + 1e-9)
 
@@ -73,7 +73,7 @@ def test_samples_of_gaussians_come_near_the_closed_form() -> None:
 
 @pytest.mark.gpu
 def test_cifar10_train_against_test(tmp_path: Path) -> None:
-    """$ANYTIME_CIFAR10 names the folder of a copy and $ANYTIME_INCEPTION the network's file; without, the cache is asked."""
+    """$ANYTIME_CIFAR10 is the directory of a copy and $ANYTIME_INCEPTION the network's file; the default is the cache."""
     copy, network_file = (os.environ.get(name) for name in ("ANYTIME_CIFAR10", "ANYTIME_INCEPTION"))
     dataset = data.load("cifar10", data=Path(copy) if copy else None)
     network = Inception(find_inception(Path(network_file) if network_file else None), torch.device("cuda"))

@@ -24,9 +24,9 @@ LENGTH = 50
 
 @dataclass
 class FakeEngine:
-    """Steps and decodes that take the time they are told to, on a clock of their own."""
+    """An engine whose steps and decodes take a given time on its own clock."""
 
-    step_costs: list[float]  # taken in turn, the last one for ever
+    step_costs: list[float]  # in order, then the last one repeatedly
     decode_cost: float
     now: float = 100.0
     steps: int = 0
@@ -34,7 +34,7 @@ class FakeEngine:
     block: int = 8
     microbatch: int = 8
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    cold: float = 0.0  # seconds that warming up takes
+    cold: float = 0.0  # seconds of warm-up
 
     def clock(self) -> float:
         return self.now
@@ -69,7 +69,7 @@ class FakeEngine:
 
 
 def spent(engine: FakeEngine, within: float, latency: LatencyEstimate | None = None) -> tuple[int, float]:
-    """Codes and seconds of one request."""
+    """Return the codes and seconds of one request."""
     request = Request(torch.empty(4, 0, dtype=torch.long), torch.arange(4), 0, SamplingSettings(), "")
     session = Session(engine, latency or LatencyEstimate(), LENGTH, request)
     sample = session.run(Budget(codes=LENGTH, within=float(within)), clock=engine.clock)
@@ -84,8 +84,8 @@ def warm_up(step: float, decode: float) -> LatencyEstimate:
 
 
 @given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
-def test_with_fixed_costs_the_time_is_used_to_the_last_step_and_never_exceeded(step: int, decode: int, within: int) -> None:
-    """Whole numbers, so that sums are exact: k codes fit if k steps and a decode do."""
+def test_with_fixed_costs_all_time_is_used_and_never_exceeded(step: int, decode: int, within: int) -> None:
+    """Integers, so that sums are exact: k codes fit if k steps and a decode do."""
     fits = min(LENGTH, (within - decode) // step)
     if fits < 1:
         with pytest.warns(DeadlineWarning, match="one code"):
@@ -95,7 +95,7 @@ def test_with_fixed_costs_the_time_is_used_to_the_last_step_and_never_exceeded(s
 
 
 @given(step=st.integers(1, 20), decode=st.integers(0, 40), within=st.integers(1, 1500))
-def test_a_cold_start_spends_one_decode_to_learn_and_keeps_the_deadline(step: int, decode: int, within: int) -> None:
+def test_without_an_estimate_one_decode_is_measured_and_the_deadline_kept(step: int, decode: int, within: int) -> None:
     fits = (within - 2 * decode) // step
     if fits < 1:
         return
@@ -108,7 +108,7 @@ def test_a_cold_start_spends_one_decode_to_learn_and_keeps_the_deadline(step: in
     within=st.integers(1, 900),
 )
 def test_with_any_costs_it_is_late_by_at_most_one_step_and_one_decode(costs: list[int], decode: int, within: int) -> None:
-    """Steps that jump about cannot be foreseen; what was begun in good faith is all that may overrun."""
+    """Irregular steps cannot be predicted; only the step and decode under way may overrun."""
     import warnings
 
     with warnings.catch_warnings():
@@ -126,29 +126,29 @@ def test_more_time_never_gives_fewer_codes() -> None:
     assert counts[-1] == LENGTH
 
 
-def test_steps_that_grow_along_the_sequence_are_not_taken_for_the_cheap_ones_before() -> None:
-    """Attention reads more with every code: after many short requests, most steps remembered are early, cheap ones."""
+def test_steps_that_get_slower_are_not_underestimated() -> None:
+    """Attention reads more with every code: after many short requests, most measured steps are early, fast ones."""
     latency = warm_up(1.0, 2.0)
     latency.steps.extend([1.0] * 64)
     for within in range(40, 160):
         _, seconds = spent(FakeEngine([1.0 + i for i in range(LENGTH)], 2.0), within, latency)
-        assert seconds <= within + 2, "late by no more than two steps grow"
+        assert seconds <= within + 2, "late by no more than the growth of two steps"
         latency.steps.extend([1.0] * 64)
 
 
-def test_a_stall_that_was_seen_is_reckoned_with() -> None:
-    """A pace that has met slow steps reserves for one; a steady one does not."""
-    uneasy = LatencyEstimate()
-    uneasy.steps.extend([1.0] * 8 + [9.0] * 2)
-    uneasy.decodes.extend([1.0] * 10)
-    assert spent(FakeEngine([1.0], 1.0), 30, uneasy)[0] < spent(FakeEngine([1.0], 1.0), 30, warm_up(1.0, 1.0))[0]
+def test_a_measured_stall_is_reserved_for() -> None:
+    """An estimate with slow steps reserves time for one; a regular one does not."""
+    stalled = LatencyEstimate()
+    stalled.steps.extend([1.0] * 8 + [9.0] * 2)
+    stalled.decodes.extend([1.0] * 10)
+    assert spent(FakeEngine([1.0], 1.0), 30, stalled)[0] < spent(FakeEngine([1.0], 1.0), 30, warm_up(1.0, 1.0))[0]
 
 
-def test_a_cold_engine_warms_up_before_the_clock_and_says_so() -> None:
+def test_a_cold_engine_warms_up_before_the_deadline_starts_and_warns() -> None:
     engine = FakeEngine([2.0], 3.0, cold=500.0)
     with pytest.warns(DeadlineWarning, match="warmed up for 4 rows: 503 s"):
-        assert spent(engine, 53) == (25, 53.0), "a decode was rehearsed"
-    assert spent(engine, 53, warm_up(2.0, 3.0)) == (25, 53.0), "warm by now, so nothing is said"
+        assert spent(engine, 53) == (25, 53.0), "the warm-up measured a decode"
+    assert spent(engine, 53, warm_up(2.0, 3.0)) == (25, 53.0), "already warm: no warning"
 
 
 def test_budgets_combine(model: AnytimeModel) -> None:

@@ -1,4 +1,4 @@
-"""What a model does: sampling, quality, temperatures, encoding."""
+"""AnytimeModel: sampling, quality, temperature, encoding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Refused = Callable[..., str]
 # sampling
 
 
-def test_a_sample_says_what_it_is(tiny: AnytimeModel) -> None:
+def test_the_fields_of_a_sample(tiny: AnytimeModel) -> None:
     sample = tiny.sample(3, seed=4, codes=5, temperature=0.8, top_k=7, top_p=0.9)
     assert sample.data.shape == (3, 1, 28, 28)
     assert sample.data.dtype == torch.float32
@@ -49,7 +49,7 @@ def test_sampling_leaves_no_gradient_and_no_training_mode(tiny: AnytimeModel) ->
     assert torch.equal(sample.data, tiny.sample(2, seed=1).data)
 
 
-def test_top_1_is_greedy_whatever_the_seed(tiny: AnytimeModel) -> None:
+def test_top_1_is_greedy_for_every_seed(tiny: AnytimeModel) -> None:
     assert torch.equal(tiny.sample(2, seed=0, top_k=1).codes, tiny.sample(2, seed=9, top_k=1).codes)
 
 
@@ -86,7 +86,7 @@ def test_a_request_that_cannot_be_met_names_its_argument(
 
 @pytest.fixture
 def measured(tiny: AnytimeModel) -> AnytimeModel:
-    """A model with a table: quality 0.5 is reached at the third of eight codes."""
+    """A model with a quality table: quality 0.5 needs three of eight codes."""
     model = copy.deepcopy(tiny)
     rows = tuple(QualityRow(codes=k, fraction=k / 8, error=1 / min(k, 6)) for k in range(1, 9))
     model.quality_table = QualityTable(
@@ -96,7 +96,7 @@ def measured(tiny: AnytimeModel) -> AnytimeModel:
     return model
 
 
-def test_quality_picks_the_codes(measured: AnytimeModel) -> None:
+def test_quality_sets_the_number_of_codes(measured: AnytimeModel) -> None:
     assert [measured.code_count(quality=quality) for quality in (0.1, 0.5, 0.9, 1.0)] == [1, 3, 6, 8]
     full = measured.sample(2, seed=3)
     coarse = measured.sample(2, seed=3, quality=0.5)
@@ -112,11 +112,13 @@ def test_quality_and_a_deadline(measured: AnytimeModel) -> None:
 
 
 @pytest.mark.parametrize("quality", [0.0, -0.5, 1.01, float("nan")])
-def test_what_is_no_quality(measured: AnytimeModel, quality: float, refused: Refused) -> None:
+def test_a_quality_outside_its_range_is_refused(measured: AnytimeModel, quality: float, refused: Refused) -> None:
     assert refused(measured.sample, 2, quality=quality) == f"`quality` must be above 0 and at most 1, not {quality}"
 
 
-def test_quality_that_cannot_be_had(measured: AnytimeModel, tiny: AnytimeModel, refused: Refused) -> None:
+def test_quality_without_a_table_or_with_another_length_is_refused(
+    measured: AnytimeModel, tiny: AnytimeModel, refused: Refused
+) -> None:
     assert "`codes` and `quality` both set the length" in refused(measured.sample, 2, quality=0.5, codes=3)
     assert "`fraction` and `quality`" in refused(measured.sample, 2, quality=0.5, fraction=0.5)
     for call in (tiny.sample, tiny.stream):
@@ -135,7 +137,7 @@ def test_the_quality_table_is_saved_with_the_model(measured: AnytimeModel, tiny:
     assert loaded.quality_table == measured.quality_table
     assert load(loaded.save(tmp_path / "there")).code_count(quality=0.5) == 3
     copy.deepcopy(tiny).save(tmp_path / "there")
-    assert load(tmp_path / "there").quality_table is None, "a table must not stay behind with another model"
+    assert load(tmp_path / "there").quality_table is None, "a table must not stay with another model"
 
 
 def test_a_directory_with_the_quality_table_of_another_model(measured: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
@@ -148,23 +150,23 @@ def test_a_directory_with_the_quality_table_of_another_model(measured: AnytimeMo
     assert "is the quality table of another model" in refused(load, tmp_path / "there")
 
 
-# temperatures
+# temperature
 
 
-def test_a_models_usual_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
-    """It is drawn at where nothing else is said, and travels with the model."""
+def test_the_default_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
+    """Used by all ways of sampling, and saved with the model."""
     model = AnytimeModel(replace(tiny.config, temperature=0.5))
     model.load_state_dict(tiny.state_dict())
     cool, warm = tiny.sample(9, temperature=0.5), tiny.sample(9)
     assert not torch.equal(cool.codes, warm.codes)
     assert (warm.settings.temperature, model.sample(9).settings.temperature) == (1.0, 0.5)
-    for drawn in (
+    for sample in (
         model.sample(9),
         model.session(9).run(Budget(codes=8)),
         list(model.stream(9))[-1],
         load(model.save(tmp_path / "cool")).sample(9),
     ):
-        assert torch.equal(drawn.codes, cool.codes)
+        assert torch.equal(sample.codes, cool.codes)
     assert torch.equal(model.sample(9, temperature=1.0).codes, warm.codes)
 
 
@@ -186,7 +188,7 @@ def test_encode_and_decode(tiny: AnytimeModel) -> None:
     assert torch.equal(tiny.decode(codes.to(torch.int32)), tiny.decode(codes))
 
 
-def test_nothing_in_nothing_out(tiny: AnytimeModel) -> None:
+def test_empty_batches(tiny: AnytimeModel) -> None:
     assert tiny.encode(torch.empty(0, 1, 28, 28)).shape == (0, 8)
     assert tiny.decode(torch.empty(0, 8, dtype=torch.long)).shape == (0, 1, 28, 28)
 
@@ -196,14 +198,14 @@ def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, 
     assert refused(tiny.encode, torch.zeros(shape)) == f"this model takes data of shape (1, 28, 28), not {shape[1:]}"
 
 
-def test_codes_that_are_none_of_the_models_are_refused(tiny: AnytimeModel, refused: Refused) -> None:
+def test_codes_out_of_range_are_refused(tiny: AnytimeModel, refused: Refused) -> None:
     zeros = torch.zeros(2, 9, dtype=torch.long)
     assert refused(tiny.decode, zeros) == "`codes` must be [batch, up to 8], not (2, 9)"
     assert refused(tiny.decode, zeros[:, :3] + 16) == "`codes` has the code 16; this model's codes run from 0 to 15"
     assert refused(tiny.decode, zeros[:, :3] - 1) == "`codes` has the code -1; this model's codes run from 0 to 15"
 
 
-# config
+# config and hash
 
 
 def test_a_prior_for_other_codes_is_refused(refused: Refused) -> None:
@@ -214,8 +216,8 @@ def test_a_prior_for_other_codes_is_refused(refused: Refused) -> None:
     assert "8 codes of 17" in refused(replace, config, prior=replace(config.prior, codebook_size=17))
 
 
-def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that would take longer than the sample."""
+def test_sampling_hashes_the_weights_once(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, hashing takes longer than sampling."""
     model, hashed = AnytimeModel(tiny.config).eval(), list[int]()
     digest = storage.digest
     monkeypatch.setattr(storage, "digest", lambda tensors: hashed.append(1) or digest(tensors))
@@ -226,16 +228,16 @@ def test_samples_of_a_fresh_model_do_not_hash_its_weights_again(tiny: AnytimeMod
     assert first != model.eval().sample(1).model == model.hash
 
 
-def test_a_seed_out_of_range_is_named() -> None:
+def test_a_seed_out_of_range_is_refused() -> None:
     for seed in (-1, 1 << 63):
         with pytest.raises(UserError, match=f"`seed` must be between 0 and 2.63 - 1, not {seed}"):
             AnytimeModel(_tiny()).sample(1, seed=seed)
 
 
-def test_a_warning_points_at_the_line_that_asked(tiny: AnytimeModel, tmp_path: Path) -> None:
-    """In a program of its own: here shapes are checked on the way."""
-    program = tmp_path / "hurried.py"
-    copy.deepcopy(tiny).save(tmp_path / "model")  # others share it, and saving it names its weights
+def test_a_warning_points_at_the_callers_line(tiny: AnytimeModel, tmp_path: Path) -> None:
+    """In its own process, without the shape checks of the tests."""
+    program = tmp_path / "caller.py"
+    copy.deepcopy(tiny).save(tmp_path / "model")  # saving sets the hash of a shared model
     program.write_text(
         "import sys, anytime\n"
         "model = anytime.load(sys.argv[1])\n"
@@ -245,5 +247,5 @@ def test_a_warning_points_at_the_line_that_asked(tiny: AnytimeModel, tmp_path: P
     )
     words = [sys.executable, "-W", "always", str(program), str(tmp_path / "model")]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
-    assert {int(line) for line in re.findall(r"hurried.py:(\d): DeadlineWarning", said)} == {3, 4, 5}
-    assert said.count("DeadlineWarning") == said.count("hurried.py")
+    assert {int(line) for line in re.findall(r"caller.py:(\d): DeadlineWarning", said)} == {3, 4, 5}
+    assert said.count("DeadlineWarning") == said.count("caller.py")

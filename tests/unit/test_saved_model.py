@@ -1,4 +1,4 @@
-"""Saving and loading: what comes back, what is found, what is refused, on which device."""
+"""Saving and loading models: contents, lookup, errors and devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def copied(saved: Path, tmp_path: Path) -> Path:
-    """A saved model that a test may spoil."""
+    """A saved model that a test may damage."""
     folder = tmp_path / "copied"
     folder.mkdir()
     for name in (CONFIG, WEIGHTS):
@@ -96,7 +96,7 @@ def test_a_name_that_is_not_a_directory(tmp_path: Path, monkeypatch: pytest.Monk
     assert "anytime train" in refused(load, "nothing")
 
 
-def test_a_misspelt_run_gets_its_nearest(
+def test_a_misspelt_run_suggests_the_nearest(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -107,7 +107,7 @@ def test_a_misspelt_run_gets_its_nearest(
     assert "did you mean 'runs/digits-best'?" in text and "runs/digits-best, runs/mnist-paper" in text
 
 
-def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, refused: Refused) -> None:
+def test_an_unfinished_run_says_how_to_continue(tmp_path: Path, refused: Refused) -> None:
     storage.write_json(tmp_path / CONFIG, {"recipe": "paper"})
     (tmp_path / "checkpoints").mkdir()
     assert refused(load, tmp_path) == (
@@ -121,7 +121,7 @@ def test_a_run_before_its_first_checkpoint_is_unfinished_too(tmp_path: Path, ref
     assert "an unfinished run" in refused(load, tmp_path)
 
 
-def test_missing_parts_are_named(copied: Path, refused: Refused) -> None:
+def test_missing_files_are_named(copied: Path, refused: Refused) -> None:
     (copied / WEIGHTS).rename(copied / "elsewhere")
     assert refused(load, copied) == f"{copied} has a {CONFIG} but no {WEIGHTS}; restore that file"
     (copied / "elsewhere").rename(copied / WEIGHTS)
@@ -143,7 +143,7 @@ def test_a_config_of_another_format_is_refused(copied: Path, refused: Refused) -
 
 
 def test_weights_of_another_model_are_refused(copied: Path, tiny: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
-    """They fit and are whole, but are not those that the config names."""
+    """They fit and are intact, but their hash is not the one in the config."""
     other = copy.deepcopy(tiny)
     with torch.no_grad():
         other.autoencoder.quantizer.codebook[0, 0] += 1
@@ -169,7 +169,7 @@ def test_damaged_weights_are_refused(copied: Path, refused: Refused) -> None:
         load(copied)
 
 
-def test_saving_where_nothing_can_be_written(tiny: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
+def test_saving_to_a_path_that_cannot_be_written(tiny: AnytimeModel, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert "cannot be written" in refused(copy.deepcopy(tiny).save, tmp_path / "file")
 
@@ -187,5 +187,5 @@ def test_devices(saved: Path, refused: Refused) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there(saved: Path, refused: Refused) -> None:
+def test_a_missing_device(saved: Path, refused: Refused) -> None:
     assert refused(load, saved, device="cuda").startswith("`device` cuda needs an NVIDIA GPU")

@@ -1,4 +1,4 @@
-"""The audio networks: the paper's geometry, and a loss that does not hear padding."""
+"""The audio networks: the paper's geometry, and a loss that ignores padding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = AutoencoderConfig(
 
 
 def test_the_papers_geometry() -> None:
-    """5 convolutions of width 25 and stride 4 with LeakyReLU 0.2; a dense layer to 60 places, four ×4 layers, Tanh."""
+    """5 convolutions of width 25 and stride 4 with LeakyReLU 0.2; a dense layer to 60 positions, four ×4 layers, Tanh."""
     config = preset("vctk", "paper", (1, 15_360)).model.autoencoder
     assert (config.dim, config.spatial_shape, config.decoded_size) == (15, (15,), (15_360,))
     assert config.length % 16 == 0
@@ -47,7 +47,7 @@ def test_the_papers_geometry() -> None:
     assert isinstance(network.decoder[-1], nn.Tanh)
 
 
-def test_shapes_there_and_back() -> None:
+def test_shapes_of_encoder_and_decoder() -> None:
     torch.manual_seed(0)
     network = VQVAE(SMALL)
     x = torch.rand(2, 1, 1024) * 2 - 1
@@ -58,7 +58,7 @@ def test_shapes_there_and_back() -> None:
 
 
 def test_every_code_reaches_every_sample() -> None:
-    """What lets one code carry the global shape: the dense layer."""
+    """The dense layer lets one code carry the global shape."""
     torch.manual_seed(0)
     network = VQVAE(SMALL)
     latents = torch.randn(1, 16, 1, requires_grad=True)
@@ -71,7 +71,7 @@ def test_every_code_reaches_every_sample() -> None:
 @pytest.mark.parametrize(
     "change", [{"shape": (1, 1000)}, {"shape": (1, 32, 32)}, {"blocks": 1}, {"kernels": (3,) * 5}, {"network": "image"}]
 )
-def test_what_does_not_fit_is_refused(change: dict[str, object]) -> None:
+def test_impossible_shapes_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(UserError, match="autoencoder"):
         replace(SMALL, **change)  # type: ignore[arg-type]
 
@@ -104,7 +104,7 @@ RESIDUAL = replace(
 )
 
 
-def test_residual_networks_go_there_and_back() -> None:
+def test_shapes_of_the_residual_networks() -> None:
     torch.manual_seed(0)
     network = VQVAE(RESIDUAL)
     x = torch.rand(2, 1, 1024) * 2 - 1
@@ -117,7 +117,7 @@ def test_residual_networks_go_there_and_back() -> None:
         assert (gradient != 0).all()
 
 
-def test_residual_blocks_begin_as_nothing_and_learn() -> None:
+def test_residual_blocks_start_as_the_identity_and_learn() -> None:
     torch.manual_seed(0)
     network, plain = VQVAE(RESIDUAL), VQVAE(replace(RESIDUAL, blocks=0))
     layers = [layer for layer in network.decoder if not isinstance(layer, AudioResidualBlock)]
@@ -149,7 +149,7 @@ def test_our_recipe_has_the_papers_code_budget() -> None:
 
 
 @pytest.mark.parametrize("which", ["paper", "best"])
-def test_nothing_fades_on_its_way_through_a_fresh_network(which: Recipe) -> None:
+def test_activations_keep_their_scale_in_a_new_network(which: Recipe) -> None:
     torch.manual_seed(0)
     network = VQVAE(preset("audiomnist", which, (1, 15_360)).model.autoencoder).eval()
 
@@ -160,4 +160,4 @@ def test_nothing_fades_on_its_way_through_a_fresh_network(which: Recipe) -> None
         x = 0.1 * torch.randn(4, 1, 15_360)
         latents = network.latents(x)
         assert 0.2 < size(latents) / size(x) < 5
-        assert 0.02 < size(network.decode_latents(latents)) / size(latents) < 0.5, "and it begins quietly"
+        assert 0.02 < size(network.decode_latents(latents)) / size(latents) < 0.5, "the initial output is quiet"

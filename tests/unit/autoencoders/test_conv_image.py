@@ -52,7 +52,7 @@ def test_layers_in_order() -> None:
 
 
 def test_the_original_vqvae_in_order() -> None:
-    """Two halvings, two residual blocks, and back; no norm and no ReLU between the last convolution and the first block."""
+    """Two halvings, two residual blocks, and back; without norm or ReLU between the last convolution and the first block."""
     encoder = conv_image.encoder([3, 5, 6], (4, 4), (2, 2), blocks=2)
     kinds = [type(layer).__name__ for layer in encoder]
     assert kinds == ["Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNormResidualBlock", "BatchNormResidualBlock"]
@@ -75,14 +75,14 @@ def test_the_original_vqvae_in_order() -> None:
 
 
 @torch.no_grad()
-def test_a_residual_block_by_hand() -> None:
+def test_a_residual_block_against_its_formula() -> None:
     torch.manual_seed(0)
     block = conv_image.BatchNormResidualBlock(3).eval()
     wide, narrow = block.block[1], block.block[4]
     assert wide.weight.shape == (6, 3, 3, 3) and narrow.weight.shape == (3, 6, 1, 1)
-    assert wide.bias is None and narrow.bias is None, "the batch norms behind them have one"
+    assert wide.bias is None and narrow.bias is None, "the batch norms after them have one"
     x = torch.randn(2, 3, 5, 5)
-    scale = (1 + 1e-5) ** -0.5  # a batch norm that has seen nothing
+    scale = (1 + 1e-5) ** -0.5  # a new batch norm
     inside = nn.functional.conv2d(x.relu(), wide.weight, padding=1) * scale
     expected = x + nn.functional.conv2d(inside.relu(), narrow.weight) * scale
     torch.testing.assert_close(block(x), expected)
@@ -95,7 +95,7 @@ def test_weights_start_at_xavier_and_biases_at_zero() -> None:
     assert isinstance(first, nn.Conv2d) and isinstance(last, nn.Conv2d)
     bound = (6 / (1 * 16 + 64 * 16)) ** 0.5
     assert 0.95 * bound < first.weight.abs().max() <= bound
-    assert first.bias is None, "the batch norm behind it has one"
+    assert first.bias is None, "the batch norm after it has one"
     assert last.bias is not None and (last.bias == 0).all()
 
 
@@ -113,7 +113,7 @@ def inputs() -> Tensor:
 
 
 def compared(ours: nn.Module, theirs: nn.Module, x: Tensor, y: Tensor, exact: bool) -> None:
-    """Outputs, gradients and running moments; `y` is what one process sees, `x` this rank's first part of it."""
+    """Compare outputs, gradients and running moments; `y` is the global batch, `x` this rank's part of it."""
     x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
     weights = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     a, b = ours(x), theirs(y)
@@ -127,7 +127,7 @@ def compared(ours: nn.Module, theirs: nn.Module, x: Tensor, y: Tensor, exact: bo
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_alone_it_is_torchs_batch_norm(training: bool) -> None:
+def test_with_one_rank_it_is_torchs_batch_norm(training: bool) -> None:
     ours, theirs = pair()
     for _ in range(3):
         compared(ours.train(training), theirs.train(training), inputs(), inputs(), exact=True)
@@ -135,7 +135,7 @@ def test_alone_it_is_torchs_batch_norm(training: bool) -> None:
 
 @pytest.fixture
 def two_equal_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if another process held the same data: every sum doubles."""
+    """Simulate a second rank with the same data: every sum doubles."""
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "all_reduce_sum_with_grad", lambda value: value + value)
 

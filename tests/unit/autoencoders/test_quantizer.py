@@ -87,7 +87,7 @@ def test_both_terms_and_their_gradients_against_the_oracle(commitment: float) ->
     torch.testing.assert_close(ours.codebook.grad, theirs._codebook.embed.grad[0] * count / commitment)
 
 
-def test_the_running_mean_against_the_oracle() -> None:
+def test_the_ema_against_the_oracle() -> None:
     ours = quantizer("ema", ema_decay=0.8)
     theirs = oracle(ours, decay=0.8, eps=1e-12)
     everything = torch.ones(5, LENGTH, dtype=torch.bool)
@@ -102,7 +102,7 @@ def test_the_running_mean_against_the_oracle() -> None:
         torch.testing.assert_close(ours.codebook.detach(), theirs._codebook.embed[0], atol=1e-5, rtol=1e-4)
 
 
-def test_the_running_mean_of_kept_codes_against_the_oracle() -> None:
+def test_the_ema_of_kept_codes_against_the_oracle() -> None:
     ours = quantizer("ema", ema_decay=0.8)
     theirs = oracle(ours, decay=0.8, eps=1e-12)
     z, mask = latents(), keep_mask(torch.tensor([1, 2, 3, 6, 4]), LENGTH)
@@ -111,7 +111,7 @@ def test_the_running_mean_of_kept_codes_against_the_oracle() -> None:
     torch.testing.assert_close(ours.codebook.detach(), theirs._codebook.embed[0], atol=1e-5, rtol=1e-4)
 
 
-def test_a_running_mean_settles_on_the_mean() -> None:
+def test_the_ema_converges_to_the_mean() -> None:
     ours = quantizer("ema", ema_decay=0.5)
     z = latents()
     codes = ours.nearest(z)
@@ -121,7 +121,7 @@ def test_a_running_mean_settles_on_the_mean() -> None:
         torch.testing.assert_close(ours.codebook[code].detach(), z[codes == code].mean(0), atol=1e-5, rtol=1e-5)
 
 
-def test_unused_entries_stay_finite_for_ever() -> None:
+def test_unused_entries_stay_finite() -> None:
     ours = quantizer("ema", ema_decay=0.5)
     nothing = torch.zeros(5, LENGTH, dtype=torch.bool)
     for step in range(2_000):
@@ -129,7 +129,7 @@ def test_unused_entries_stay_finite_for_ever() -> None:
     assert ours.codebook.isfinite().all()
 
 
-def test_a_running_mean_codebook_gets_no_gradient() -> None:
+def test_an_ema_codebook_gets_no_gradient() -> None:
     ours = quantizer("ema", commitment=0.5)
     assert not ours.codebook.requires_grad
     z = latents().requires_grad_()
@@ -161,8 +161,8 @@ def test_dead_codes_are_revived_on_kept_latents() -> None:
     for step in range(6):  # 0.5^6 < 0.03: dead
         ours.update(z, torch.zeros(8, LENGTH, dtype=torch.long), mask, seed=3, step=step)
     gaps = torch.cdist(ours.codebook[1:].detach(), kept_latents)
-    assert (gaps.amin(1) < 1e-6).all(), "a revived entry sits on a latent that was kept"
-    assert len(ours.codebook.detach().unique(dim=0)) == SIZE, "there are latents enough for each to get its own"
+    assert (gaps.amin(1) < 1e-6).all(), "a revived entry equals a kept latent"
+    assert len(ours.codebook.detach().unique(dim=0)) == SIZE, "there are enough latents for all entries"
     assert (ours.count[1:] == 1).all()
     assert len(ours.nearest(z).unique()) > 5
 
@@ -196,7 +196,7 @@ def test_revival_is_a_function_of_seed_and_step() -> None:
 
 
 def test_sums_are_taken_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks with the same half each do what one does with both halves."""
+    """Two ranks with half of the batch each equal one rank with the whole batch."""
     z, everything = latents(), torch.ones(5, LENGTH, dtype=torch.bool)
     alone, shared = quantizer("ema", ema_decay=0.8), quantizer("ema", ema_decay=0.8)
     alone.update(torch.cat([z, z]), alone.nearest(torch.cat([z, z])), torch.cat([everything, everything]), seed=0, step=0)
@@ -226,7 +226,7 @@ def test_the_codebook_starts_uniform_in_one_over_its_size() -> None:
 
 
 @pytest.mark.parametrize("codebook", ["gradient", "ema"])
-def test_a_codebook_may_begin_with_latents(codebook: str) -> None:
+def test_a_codebook_may_start_from_latents(codebook: str) -> None:
     quantizer = Quantizer(QuantizerConfig(codebook_size=20, init="latents", codebook=codebook), 3)  # type: ignore[arg-type]
     latents = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0))
     quantizer.init_from_latents(latents, seed=1)
@@ -241,10 +241,10 @@ def test_a_codebook_may_begin_with_latents(codebook: str) -> None:
     if codebook == "ema":
         assert torch.equal(quantizer.mean_sum, quantizer.codebook)
     quantizer.init_from_latents(latents[:1, :5], seed=0)
-    assert len(quantizer.codebook.unique(dim=0)) == 5, "fewer latents than entries are taken in turn"
+    assert len(quantizer.codebook.unique(dim=0)) == 5, "fewer latents than entries repeat"
 
 
-def test_codebook_use_counts_entries_and_perplexity() -> None:
+def test_codebook_usage_counts_entries_and_perplexity() -> None:
     use = codebook_usage(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0]))
     assert (use.used, use.dead) == (4, 1)
     assert use.perplexity == pytest.approx(4)

@@ -19,7 +19,7 @@ def test_shapes_at_our_code_budget(shape: tuple[int, int, int], length: int) -> 
     assert config.length == preset("x", "best", shape).model.autoencoder.length == length
 
 
-def test_blocks_begin_as_the_identity() -> None:
+def test_blocks_start_as_the_identity() -> None:
     from anytime.autoencoders.networks.residual_image import ImageResidualBlock
 
     x = torch.randn(2, 8, 5, 5)
@@ -31,7 +31,7 @@ def test_batch_norms_are_fused() -> None:
     config = with_scale(preset("x", "best", (3, 32, 32)), "smoke").model.autoencoder
     decoder, features = VQVAE(config).decoder, torch.randn(4, config.length, 4, 4)
     for _ in range(3):
-        decoder(features)  # norms see some data
+        decoder(features)  # updates the norms
     decoder.eval()
     merged = fuse_batch_norm(decoder)
     assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in merged.modules())

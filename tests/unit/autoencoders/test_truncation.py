@@ -1,4 +1,4 @@
-"""The command line's spelling of the laws; what they do is in tests/laws."""
+"""Parsing truncations; their distributions are tested in tests/laws."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_parameters_outside_their_range_are_refused(text: str) -> None:
         parse_truncation(text)
 
 
-def test_kept() -> None:
+def test_keep_mask() -> None:
     assert keep_mask(torch.tensor([0, 1, 3]), 3).tolist() == [[False] * 3, [True, False, False], [True] * 3]

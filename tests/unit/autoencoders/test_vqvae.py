@@ -45,7 +45,7 @@ def test_shapes_that_do_not_agree_are_refused(change: dict[str, Any], named: str
         AutoencoderConfig(**GOOD | change)
 
 
-def test_a_reconstruction_is_made_of_the_kept_codes_only(tiny: AnytimeModel) -> None:
+def test_a_reconstruction_depends_on_kept_codes_only(tiny: AnytimeModel) -> None:
     autoencoder: VQVAE = tiny.autoencoder
     x = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

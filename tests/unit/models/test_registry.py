@@ -1,4 +1,4 @@
-"""The models of the package: how they are found, and what those that are there must be."""
+"""The model registry and the bundled models."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_a_model_is_found_by_its_name(bundled_dir: Path, tiny: AnytimeModel) -> 
     assert locate("little-one") == bundled_dir / "little-one"
 
 
-def test_a_folder_that_holds_a_model_comes_first(bundled_dir: Path, tiny: AnytimeModel) -> None:
+def test_a_directory_with_a_model_comes_first(bundled_dir: Path, tiny: AnytimeModel) -> None:
     Path("little-one").mkdir()
-    assert locate("little-one") == bundled_dir / "little-one", "an empty folder of that name hides nothing"
+    assert locate("little-one") == bundled_dir / "little-one", "an empty directory of that name is ignored"
     copy.deepcopy(tiny).save("little-one")
     assert locate("little-one") == Path("little-one")
 
@@ -65,14 +65,14 @@ def test_empty_registry_error(bundled_dir: Path) -> None:
         load("mnist")
 
 
-# what is in the package
+# bundled models
 
 
-def test_the_models_of_the_package_are_small() -> None:
+def test_bundled_models_are_small() -> None:
     assert registry.total_bytes(registry.BUNDLED_DIR) <= registry.MAX_BYTES == 20_000_000
 
 
-def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
+def test_bundled_models_get_no_worse_with_more_codes() -> None:
     """FID never rises by more than a point from any length to a longer one; the README shows the same numbers."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in registry.bundled_names():
@@ -85,8 +85,8 @@ def test_the_models_of_the_package_get_no_worse_with_more_codes() -> None:
         assert f"| {' | '.join(map(str, cells))} |" in readme, name
 
 
-def test_the_models_of_the_package_are_whole() -> None:
-    """Each loads, has its card with figures, and its own table of full scale."""
+def test_bundled_models_are_complete() -> None:
+    """Each loads and has a model card with results and a full-scale quality table."""
     for name in registry.bundled_names():
         model = load(name, "cpu")
         assert model.quality_table is not None and model.quality_table.scale == "full", name
@@ -94,8 +94,8 @@ def test_the_models_of_the_package_are_whole() -> None:
         assert model.hash in text and model_card.UNMEASURED not in text and "smoke" not in text, name
 
 
-def test_models_travel_in_wheel_and_sdist(tmp_path: Path) -> None:
-    """Even where a .gitignore speaks against weights."""
+def test_wheel_and_sdist_contain_the_models(tmp_path: Path) -> None:
+    """Even if a .gitignore excludes weights."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     files = ["__init__.py", "models/one/config.json", "models/one/model.safetensors", "models/one/README.md"]

@@ -31,12 +31,12 @@ def test_the_width_is_chosen_for_the_transformers_number_of_weights(length: int,
     assert min(counts, key=lambda w: abs(counts[w] - wanted)) == width
 
 
-def test_weights_are_counted_without_making_them() -> None:
+def test_weights_are_counted_without_allocating_them() -> None:
     assert priors.parameter_count(SMALL) == sum(p.numel() for p in LSTM(SMALL).parameters())
 
 
 @torch.no_grad()
-def test_a_new_network_remembers() -> None:
+def test_the_forget_gate_starts_open() -> None:
     for layer in LSTM(SMALL).layers:
         _, forget, _, _ = layer.bias_ih_l0.chunk(4)
         assert bool((forget == 1).all())
@@ -64,7 +64,7 @@ def test_there_is_no_step_after_the_last() -> None:
 
 @torch.no_grad()
 def test_a_state_outlives_the_step_after_it() -> None:
-    """The states are values: going on twice from one of them gives the same."""
+    """States are values: continuing twice from one of them gives the same."""
     prior = LSTM(SMALL).eval()
     _, state = prior.step(None, prior.start(1))
     once, twice = (prior.step(torch.tensor([3]), state)[0] for _ in range(2))
@@ -72,6 +72,6 @@ def test_a_state_outlives_the_step_after_it() -> None:
 
 
 @pytest.mark.parametrize("change", [{"layers": 0}, {"width": 0}, {"dropout": 1.0}, {"length": 0}])
-def test_shapes_that_cannot_be(change: dict[str, int]) -> None:
+def test_impossible_shapes_are_refused(change: dict[str, int]) -> None:
     with pytest.raises(UserError, match="`prior"):
         LSTMConfig(**{"length": 6, "codebook_size": 10, "width": 16, **change})

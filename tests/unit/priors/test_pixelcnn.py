@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"length": 14, "codebook_size": 11, "side": 4, "layers":
 def small() -> PixelCNN:
     torch.manual_seed(0)
     model = PixelCNN(PixelCNNConfig(**SMALL))
-    with torch.no_grad():  # off their starting values, so that a forgotten bias shows
+    with torch.no_grad():  # away from initial values, so that a missing bias is noticed
         for name, parameter in model.named_parameters():
             if "bias" in name:
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -33,7 +33,7 @@ def codes() -> Tensor:
 
 
 def masked_convolution(layer: nn.Conv2d, x: Tensor, kernel: int, rows: bool, first: bool) -> Tensor:
-    """The textbook way: a square, padded kernel of which all that must not be seen is zero."""
+    """A standard masked convolution: a square, padded kernel that is zero at later positions."""
     radius = kernel // 2
     weight = x.new_zeros(*layer.weight.shape[:2], kernel, kernel)
     if rows:
@@ -76,12 +76,12 @@ def test_the_baselines_size(length: int, side: int, codebook_size: int) -> None:
     assert count == expected_parameters(codebook_size)
 
 
-def test_the_baselines_size_in_figures() -> None:
+def test_the_baselines_parameter_count() -> None:
     assert expected_parameters(512) == 1_756_736
 
 
-def test_at_full_size_every_place_sees_all_that_came_before() -> None:
-    """Fifteen layers reach across 16 × 16: the last place sees the first, the first corner sees nothing."""
+def test_at_full_size_every_position_depends_on_all_before() -> None:
+    """Fifteen layers cover 16 × 16: the last position depends on the first, the first on none."""
     torch.manual_seed(0)
     model = PixelCNN(PixelCNNConfig(length=256, codebook_size=4, side=16, width=4, head=8)).double()
     codes = torch.randint(4, (1, 256), generator=torch.Generator().manual_seed(0))
@@ -94,8 +94,8 @@ def test_at_full_size_every_place_sees_all_that_came_before() -> None:
         assert (sizes[place:] == 0).all()
 
 
-def test_a_new_row_does_not_remember_the_end_of_the_last(small: PixelCNN, codes: Tensor) -> None:
-    """What the horizontal stack kept at the right edge is no neighbour of the next row's first place."""
+def test_a_row_does_not_depend_on_the_end_of_the_row_above_as_a_neighbour(small: PixelCNN, codes: Tensor) -> None:
+    """The horizontal stack's state at the right edge is not a neighbour of the next row's first position."""
     state, other = small.start(5), small.start(5)
     with torch.no_grad():
         for position in range(5):
@@ -125,7 +125,7 @@ def test_there_is_no_step_after_the_last(small: PixelCNN, codes: Tensor) -> None
         small.step(codes[:, -1], state)
 
 
-def test_it_keeps_the_protocol(small: PixelCNN) -> None:
+def test_it_is_a_prior(small: PixelCNN) -> None:
     assert isinstance(small, Prior)
     assert (small.length, small.codebook_size) == (14, 11)
 

@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {"length": 7, "codebook_size": 11, "layers": 3, "width":
 def small() -> Transformer:
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(**SMALL, dropout=0.0))
-    with torch.no_grad():  # off their starting values, so that a forgotten bias or norm shows
+    with torch.no_grad():  # away from initial values, so that a missing bias or norm is noticed
         for name, parameter in model.named_parameters():
             if "bias" in name or "norm" in name:
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -32,7 +32,7 @@ def codes() -> Tensor:
 
 
 def oracle_layer(block: TransformerBlock, config: TransformerConfig) -> nn.TransformerEncoderLayer:
-    """torch's own post-norm layer with the same weights."""
+    """Build torch's post-norm layer with the same weights."""
     layer = nn.TransformerEncoderLayer(
         config.width, config.heads, config.hidden, dropout=0.0, activation="relu", batch_first=True, norm_first=False
     )
@@ -81,18 +81,18 @@ def test_the_papers_size(length: int, codebook_size: int) -> None:
     assert count == expected_parameters(length, codebook_size)
 
 
-def test_the_papers_size_in_figures() -> None:
+def test_the_papers_parameter_count() -> None:
     assert expected_parameters(70, 1000) == 19_463_680
 
 
-def test_input_and_output_embeddings_are_one(small: Transformer, codes: Tensor) -> None:
+def test_input_and_output_embeddings_are_tied(small: Transformer, codes: Tensor) -> None:
     model = copy.deepcopy(small)
     before = model(codes)
     with torch.no_grad():
         model.tokens.weight[4] += 1.0
     after = model(codes[:1, :1])
     changed = (after - before[:1, :1]).abs()[0, 0] > 1e-6
-    assert changed.nonzero()[:, 0].tolist() == [4], "the first logits see code 4 through the output alone"
+    assert changed.nonzero()[:, 0].tolist() == [4], "the first logits depend on code 4 only through the output"
     assert sum(parameter.shape == model.tokens.weight.shape for parameter in model.parameters()) == 1
 
 
@@ -123,12 +123,12 @@ def test_there_is_no_step_after_the_last(small: Transformer, codes: Tensor) -> N
         small.step(codes[:, -1], state)
 
 
-def test_it_keeps_the_protocol(small: Transformer) -> None:
+def test_it_is_a_prior(small: Transformer) -> None:
     assert isinstance(small, Prior)
     assert (small.length, small.codebook_size) == (7, 11)
 
 
-def test_starting_weights() -> None:
+def test_initial_weights() -> None:
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(length=8, codebook_size=400, layers=1, width=64, hidden=256))
     assert model.tokens.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)

@@ -15,14 +15,14 @@ def test_all_codes_by_default() -> None:
 
 
 @pytest.mark.parametrize("codes", [1, 35, 70])
-def test_a_number_of_codes_is_taken_as_it_is(codes: int) -> None:
+def test_a_number_of_codes(codes: int) -> None:
     assert code_count(70, codes=codes) == codes
 
 
 @pytest.mark.parametrize(
     ("fraction", "expected"), [(1e-9, 1), (0.0625, 4), (0.2, 14), (0.4, 28), (0.6, 42), (0.8, 56), (1.0, 70)]
 )
-def test_a_fraction_is_rounded_and_never_nothing(fraction: float, expected: int) -> None:
+def test_a_fraction_is_rounded_and_at_least_one_code(fraction: float, expected: int) -> None:
     assert code_count(70, fraction=fraction) == expected
 
 
@@ -45,6 +45,6 @@ def test_fractions_outside_the_unit_interval_name_the_argument(fraction: float) 
         code_count(16, fraction=fraction)
 
 
-def test_both_at_once_are_refused() -> None:
+def test_codes_and_fraction_together_are_refused() -> None:
     with pytest.raises(UserError, match="`codes` and `fraction`"):
         code_count(16, codes=4, fraction=0.25)

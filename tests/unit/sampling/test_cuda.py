@@ -1,4 +1,4 @@
-"""The cuda engine against the eager one, on a GPU: laws 2, 3 and 9, and rows that take turns on the same buffers."""
+"""The cuda engine against the eager one, on a GPU: laws 2, 3 and 9, and batches that share buffers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from anytime.training.config import Recipe
 
 pytestmark = pytest.mark.gpu
 TIE = 2e-4  # of noised logits about 10 in size, in float32 summed in another order
-EDGE = 2e-5  # of the mass at which top-p cuts
-CUT: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
+EDGE = 2e-5  # of the mass at the edge of the top p
+FILTERED: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def models() -> tuple[AnytimeModel, AnytimeModel]:
 
 
 def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
-    """A recipe's CIFAR-10 shape with weights far from their start, eager and cuda."""
+    """A recipe's CIFAR-10 shape with weights far from their initial values, eager and cuda."""
     torch.manual_seed(0)
     eager, cuda = (AnytimeModel(preset("cifar10", which, (3, 32, 32)).model).cuda().eval() for _ in range(2))
     with torch.no_grad():
@@ -39,7 +39,7 @@ def both(which: Recipe) -> tuple[AnytimeModel, AnytimeModel]:
     return eager, cuda.use("cuda", "fp32")
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, CUT], ids=["plain", "cool", "filtered"])
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, FILTERED], ids=["plain", "cool", "filtered"])
 @pytest.mark.parametrize("n", [1, 17, 200, 300, 5000])
 def test_in_fp32_it_samples_the_eager_codes_but_for_ties(
     models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dict[str, Any]
@@ -47,8 +47,8 @@ def test_in_fp32_it_samples_the_eager_codes_but_for_ties(
     check_codes(models, n, settings)
 
 
-def test_our_recipes_prior_is_no_exception() -> None:
-    """Its width is no power of two."""
+def test_a_width_that_is_not_a_power_of_two() -> None:
+    """Our recipe's prior."""
     models = both("best")
     for n in (1, 100, 300):
         check_codes(models, n, {})
@@ -70,7 +70,7 @@ def check_codes(models: tuple[AnytimeModel, AnytimeModel], n: int, settings: dic
 
 
 def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[str, Any]) -> bool:
-    """Whether rounding in favour of a code lets it win: where two are equally good, or one is on the edge of a cut."""
+    """Return whether rounding in favour of a code makes it win: two are equally good, or one is at the edge of a filter."""
     favoured = logits.clone()
     favoured[0, code] += TIE / 4
     favoured[0, rival] -= TIE / 4
@@ -82,8 +82,8 @@ def is_tie(code: int, rival: int, logits: Tensor, noise: Tensor, settings: dict[
 
 
 def settings_at_edges(logits: Tensor, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The settings as they are, and as rounding may make them: another code kept beside the last of the top k where the two are
-    equally good, which shifts the mass of all; a little more or less mass."""
+    """The settings, and what rounding may make of them: one more code in the top k if two are equally good, which changes all
+    probabilities; a little more or less mass."""
     k, p = settings.get("top_k"), settings.get("top_p")
     kept = [k]
     if k is not None:
@@ -103,7 +103,7 @@ def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, Anytime
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "paper"])
 @torch.no_grad()
-def test_in_bf16_the_fused_decoder_is_as_near_as_the_librarys(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
+def test_in_bf16_the_fused_decoder_is_as_accurate_as_cudnn(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[0] if name == "paper" else load(name, device="cuda")
     codes = model.sample(600, seed=1).codes
     chain, library = (CudaDecoder(model.autoencoder, torch.bfloat16) for _ in range(2))
@@ -111,8 +111,8 @@ def test_in_bf16_the_fused_decoder_is_as_near_as_the_librarys(name: str, models:
     library.fused_convs = None
     for n, k in ((1, model.length), (20, model.length), (100, 1), (100, model.length), (600, model.length // 2), (5, 0)):
         exact = model.autoencoder.decode(codes[:n, :k])
-        by_chain, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
-        assert by_chain <= 1.5 * by_library and by_library < 2e-3, (n, k)  # both may be exact where there is no code
+        by_fused, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
+        assert by_fused <= 1.5 * by_library and by_library < 2e-3, (n, k)  # both may be exact without codes
 
 
 @pytest.mark.parametrize("which", ["paper", "best"])
@@ -132,7 +132,7 @@ def test_audio_is_decoded_as_the_eager_engine_does(which: str) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("n", [1, 100, 5000])
-def test_stopping_and_going_on_give_the_codes_of_one_go(
+def test_stopping_and_continuing_give_the_codes_of_one_run(
     models: tuple[AnytimeModel, AnytimeModel], n: int, precision: str
 ) -> None:
     model = models[1].use("cuda", precision)
@@ -147,19 +147,19 @@ def test_stopping_and_going_on_give_the_codes_of_one_go(
     models[1].use("cuda", "fp32")
 
 
-def test_two_sessions_that_take_turns_do_not_disturb_each_other(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+def test_two_interleaved_sessions_are_independent(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     from anytime.sampling.budget import Budget
 
     model = models[1]
-    one, other = model.sample(40, seed=1, **WARM).codes, model.sample(37, seed=2, **CUT).codes
-    first, second = model.session(40, seed=1, **WARM), model.session(37, seed=2, **CUT)
+    one, other = model.sample(40, seed=1, **WARM).codes, model.sample(37, seed=2, **FILTERED).codes
+    first, second = model.session(40, seed=1, **WARM), model.session(37, seed=2, **FILTERED)
     for count in range(7, 71, 7):
         a, b = first.run(Budget(codes=count)), second.run(Budget(codes=count))
         assert torch.equal(a.codes, one[:, :count])
         assert torch.equal(b.codes, other[:, :count])
 
 
-def test_memory_given_back_costs_a_session_under_way_nothing_but_time(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+def test_a_session_continues_after_memory_was_released(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     from anytime.sampling.budget import Budget
 
     model = models[1]
@@ -187,7 +187,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
     model = models[1].use("cuda", "bf16")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model.sample(3000, within=0.2)  # a warm-up of more than a twentieth of it is said
+        model.sample(3000, within=0.2)  # warns of a warm-up longer than a twentieth of it
     assert any("warmed up for 3000 rows" in str(w.message) for w in said)
     full = model.sample(3000, within=10.0)
     half = model.sample(3000, within=full.seconds / 2)
@@ -199,7 +199,7 @@ def test_a_deadline_and_a_stop_end_it_early(models: tuple[AnytimeModel, AnytimeM
     models[1].use("cuda", "fp32")
 
 
-def test_rows_that_do_not_fit_are_halved_and_it_is_said(models: tuple[AnytimeModel, AnytimeModel]) -> None:
+def test_a_microbatch_that_does_not_fit_is_halved_with_a_warning(models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[1].use("cuda", "bf16")
     model.engine.block = model.engine.microbatch = 1 << 20  # type: ignore[misc]  # 900 GB of cache
     with pytest.warns(UserWarning, match="rows do not fit into memory; continuing with"):

@@ -1,4 +1,4 @@
-"""The cuda engine's steps, on a CPU: its graphs do nothing here but count."""
+"""The cuda engine's steps on a CPU, with graphs that only count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anytime.sampling.gumbel import SamplingSettings
 
 @pytest.fixture
 def engine(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> tuple[CudaEngine, list[int]]:
-    """An engine without a card, and the steps of every graph that it replays."""
+    """An engine without a GPU, and the steps of every graph that it replays."""
     made, replayed = CudaEngine.__new__(CudaEngine), list[int]()
     made.prior, made.device, made._lock, made._arenas = tiny.prior, torch.device("cpu"), threading.RLock(), {}  # type: ignore[assignment]
     made._step = SimpleNamespace(prior=cast_prior(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
@@ -40,7 +40,7 @@ def engine(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> tuple[CudaEng
         (3, 0, []),
     ],
 )
-def test_graphs_add_up_to_the_steps_asked_for(
+def test_graphs_add_up_to_the_steps_requested(
     engine: tuple[CudaEngine, list[int]], rows: int, times: int, graphs: list[int]
 ) -> None:
     made, replayed = engine
@@ -50,7 +50,7 @@ def test_graphs_add_up_to_the_steps_asked_for(
     assert work.steps_done == times
 
 
-def test_every_request_begins_with_a_short_graph(engine: tuple[CudaEngine, list[int]]) -> None:
+def test_every_request_starts_with_a_short_graph(engine: tuple[CudaEngine, list[int]]) -> None:
     made, replayed = engine
     work = made.start(Request(torch.empty(1, 0, dtype=torch.long), torch.arange(1), 0, SamplingSettings(), "model"))
     made.step(work, 6)

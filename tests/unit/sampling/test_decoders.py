@@ -1,4 +1,4 @@
-"""Engines' own decoders are the model's decoder, computed otherwise. What a GPU is needed for is in test_cuda.py."""
+"""Engines' decoders equal the model's decoder. Tests that need a GPU are in test_cuda.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder, fus
 from anytime.sampling.kernels.fused_decoder import FusedConv, fuse_decoder, tile_shape
 
 TOLERANCE = 1e-5
-SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
+SHARED = 227 * 1024  # bytes of shared memory per program on an H200
 FUNCTIONS = {"relu": torch.relu, "silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
 
 
@@ -25,9 +25,9 @@ def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
     torch.manual_seed(0)
     autoencoder = VQVAE(with_scale(preset(name, which, shape), "smoke").model.autoencoder).eval()  # type: ignore[arg-type]
     for weights in autoencoder.decoder.parameters():
-        weights.data.normal_(std=0.2)  # blocks begin as the identity, and biases as nothing
+        weights.data.normal_(std=0.2)  # blocks are initialised as the identity, and biases as 0
     for statistic in autoencoder.decoder.buffers():
-        if statistic.is_floating_point():  # of batch norms, which begin as the identity too
+        if statistic.is_floating_point():  # of batch norms, which are initialised as the identity too
             statistic.uniform_(0.5, 1.5)
     torch.nn.init.normal_(autoencoder.quantizer.codebook)
     return autoencoder
@@ -63,7 +63,7 @@ def test_the_compiled_engine_decodes_in_its_own_precision(name: str, precision: 
     ("name", "shape", "which", "count"),
     [
         ("cifar10", (3, 32, 32), "paper", 4),
-        ("cifar10", (3, 32, 32), "best", 16),  # four convolutions, and two blocks of two behind all but the last
+        ("cifar10", (3, 32, 32), "best", 16),  # four convolutions, and two blocks of two after all but the last
         ("mnist", (1, 28, 28), "best", 7),
     ],
 )
@@ -87,7 +87,7 @@ def test_fused_convs_compute_what_the_layers_do(name: str, shape: tuple[int, ...
 
 
 def by_taps(fused_conv: FusedConv, x: Tensor) -> Tensor:
-    """As `Link` has it, tap by tap: row stride·i + p sums over t the taps [p, t] of row i + (p + padding) // stride − t."""
+    """Compute a `FusedConv` tap by tap: row stride·i + p sums over t the taps [p, t] of row i + (p + padding) // stride − t."""
     (batch, height, width, _), (_, taps, _, _, out_channels) = x.shape, fused_conv.taps.shape
     out = torch.zeros(batch, height * fused_conv.stride, width * fused_conv.stride, out_channels)
     around = torch.nn.functional.pad(x, (0, 0, *(taps,) * 4))
@@ -105,7 +105,7 @@ def by_taps(fused_conv: FusedConv, x: Tensor) -> Tensor:
 
 
 def test_unfusable_decoders() -> None:
-    """It goes on by its own layers."""
+    """They run layer by layer."""
     convolution, relu = torch.nn.Conv2d(2, 2, 3, padding=1), torch.nn.ReLU()
     for layers in (
         [convolution],
@@ -115,7 +115,7 @@ def test_unfusable_decoders() -> None:
         [ImageResidualBlock(2), relu],
         [convolution, relu, ImageResidualBlock(2), relu],
         [convolution, ImageResidualBlock(2)],
-        [convolution, ImageResidualBlock(2), relu],  # the stream is not laid out as the picture is
+        [convolution, ImageResidualBlock(2), relu],  # the residual does not have the image's layout
         [torch.nn.Conv2d(2, 2, 4, stride=2, padding=1), relu],
         [torch.nn.Conv2d(2, 2, 3), relu],
         [torch.nn.Conv2d(2, 2, 4, padding=1), relu],
@@ -142,4 +142,4 @@ def test_a_tile_fits_a_processor_at_every_width(channels: int) -> None:
         for out_channels in (1, 3, 17, 64, 512):
             tile = tile_shape(pixels, channels, out_channels, 2)
             assert 2 * tile["num_stages"] * (tile["M"] + tile["N"]) * tile["K"] <= SHARED, (pixels, out_channels, tile)
-            assert min(tile["M"], tile["N"], tile["K"]) >= 16, "products are of at least so many"
+            assert min(tile["M"], tile["N"], tile["K"]) >= 16, "the smallest product"

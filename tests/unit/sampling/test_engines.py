@@ -1,4 +1,4 @@
-"""Which engine is chosen; the compiled one draws the eager codes. The cuda engine's tests are in test_cuda.py."""
+"""The choice of engine, and the compiled engine against the eager one. The cuda engine's tests are in test_cuda.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_cpu_gets_the_eager_engine_by_default(folder: Path) -> None:
         ("compiled", "fp16", "use fp32 or bf16"),
     ],
 )
-def test_what_cannot_be_is_said(folder: Path, engine: str, precision: str | None, said: str) -> None:
+def test_an_impossible_engine_is_refused(folder: Path, engine: str, precision: str | None, said: str) -> None:
     with pytest.raises(UserError, match=said):
         _ = load(folder, "cpu", engine, precision).engine  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def test_training_forgets_the_engine_and_its_copies_of_the_weights(folder: Path)
     assert model.hash != load(folder, "cpu").hash
 
 
-def test_too_many_rows_for_memory_are_halved_and_it_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_microbatch_that_does_not_fit_is_halved_with_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, start = load(folder, "cpu"), EagerEngine.start
     whole = model.sample(300, seed=1)
 
@@ -100,6 +100,6 @@ print("all equal")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling takes a C++ compiler")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_compiled_engine_samples_the_eager_codes(folder: Path, precision: str) -> None:
-    """In a process of its own: compiled code has been seen to bring one down."""
+    """In its own process: compiled code has crashed before."""
     said = subprocess.run([sys.executable, "-c", PROGRAM, str(folder), precision], capture_output=True, text=True, timeout=280)
     assert said.stdout.strip() == "all equal", said.stderr[-2000:]

@@ -21,7 +21,7 @@ def frequencies(settings: SamplingSettings, count: int = 20_000, seed: int = 1, 
 
 
 def assert_sampled_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
-    """Chi-square within five standard deviations of its mean; nothing impossible drawn."""
+    """Chi-square within five standard deviations of its mean; no impossible category sampled."""
     expected = expected.double() / expected.sum() * observed.sum()
     possible = expected > 0
     assert (observed[~possible] == 0).all()
@@ -31,22 +31,22 @@ def assert_sampled_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_draws_follow_the_softmax(temperature: float) -> None:
+def test_samples_follow_the_softmax(temperature: float) -> None:
     assert_sampled_from(frequencies(SamplingSettings(temperature=temperature)), (LOGITS / temperature).softmax(0))
 
 
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (2**40 + 1, 0), (1, 69)])
-def test_so_they_do_at_every_seed_and_position(seed: int, position: int) -> None:
+def test_samples_follow_the_softmax_at_every_seed_and_position(seed: int, position: int) -> None:
     assert_sampled_from(frequencies(SamplingSettings(), seed=seed, position=position), LOGITS.softmax(0))
 
 
-def test_draws_from_the_top_k() -> None:
+def test_samples_of_the_top_k() -> None:
     expected = LOGITS.softmax(0).clone()
     expected[3:] = 0
     assert_sampled_from(frequencies(SamplingSettings(top_k=3)), expected)
 
 
-def test_draws_from_the_top_p() -> None:
+def test_samples_of_the_top_p() -> None:
     expected = LOGITS.softmax(0).clone()  # 0.57, 0.21, 0.13, 0.08, …
     expected[2:] = 0
     assert_sampled_from(frequencies(SamplingSettings(top_p=0.7)), expected)
@@ -59,7 +59,7 @@ def test_noise_is_gumbel() -> None:
 
 
 def test_noise_golden_values() -> None:
-    """Frozen: a changed noise changes every sample ever named by its seed."""
+    """Frozen: other noise would change every sample of every seed."""
     logits = torch.zeros(4, 50)
     drawn = [
         gumbel_argmax(logits, SamplingSettings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist()
@@ -90,7 +90,7 @@ def test_top_p_keeps_the_fewest_that_reach_the_mass(top_p: float, kept: list[int
     assert finite(filter_logits(LOGITS[None], SamplingSettings(top_p=top_p))) == kept
 
 
-def test_masks_follow_each_rows_own_order() -> None:
+def test_each_row_is_filtered_by_its_own_order() -> None:
     rows = torch.stack([LOGITS, LOGITS.flip(0), LOGITS.roll(2)])
     for settings, count in ((SamplingSettings(top_k=2), 2), (SamplingSettings(top_p=0.8), 3)):
         found = filter_logits(rows, settings)
@@ -120,7 +120,7 @@ def test_low_temperature_and_top_1_are_greedy() -> None:
     top_p=st.none() | st.floats(1e-6, 1),
     seed=st.integers(0, 99),
 )
-def test_something_always_remains(temperature: float, top_k: int | None, top_p: float | None, seed: int) -> None:
+def test_a_category_always_remains(temperature: float, top_k: int | None, top_p: float | None, seed: int) -> None:
     logits = 10 * torch.randn(4, 20, generator=torch.Generator().manual_seed(seed))
     settings = SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
     cut = filter_logits(logits, settings)
@@ -130,12 +130,12 @@ def test_something_always_remains(temperature: float, top_k: int | None, top_p: 
     assert cut.gather(1, drawn[:, None]).isfinite().all()
 
 
-def test_half_precision_logits_are_drawn_in_float32() -> None:
+def test_half_precision_logits_are_filtered_in_float32() -> None:
     assert filter_logits(LOGITS[None].bfloat16(), SamplingSettings(temperature=0.3)).dtype == torch.float32
 
 
 def test_only_a_near_tie_can_flip() -> None:
-    """Rounding of size ε moves a draw only where the two best noised logits are within 2 ε of each other."""
+    """Rounding of size ε changes a code only if the two best noised logits are within 2 ε of each other."""
     epsilon, count = 1e-3, 20_000
     logits = torch.randn(count, 30, generator=torch.Generator().manual_seed(0))
     rounded = logits + epsilon * (2 * torch.rand(count, 30, generator=torch.Generator().manual_seed(1)) - 1)
@@ -166,7 +166,7 @@ def test_impossible_settings_name_their_argument(settings: dict[str, Any], argum
 
 
 @pytest.mark.parametrize("rows", [1, 3, 40])
-def test_noise_made_for_many_positions_is_that_of_each(rows: int) -> None:
+def test_noise_for_many_positions_equals_noise_for_each(rows: int) -> None:
     numbers = torch.arange(rows) + 5
     noise = GumbelNoise(7, numbers, 1000)
     for position in (0, 1, 17, 16, 40, 3):

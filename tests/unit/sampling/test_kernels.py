@@ -1,4 +1,4 @@
-"""The cuda engine's step without a GPU: Triton's interpreter runs its kernels on the CPU, slowly, where Triton is installed."""
+"""The cuda engine's kernels without a GPU: Triton's interpreter runs them on the CPU, if Triton is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import anytime
 from anytime.sampling.engines.cuda_step import SMALL_BATCH, split_k, tile_shape
 
-SHARED = 227 * 1024  # bytes of an H200's processor that a program may use
+SHARED = 227 * 1024  # bytes of shared memory per program on an H200
 CHECKED = """
 from jaxtyping import install_import_hook
 checked = ["anytime.sampling.kernels.fused_decoder", "anytime.sampling.engines.cuda_step"]  # not the kernels
@@ -34,7 +34,7 @@ for parameter in prior.parameters():
     parameter.data += 0.1 * torch.randn_like(parameter)
 cast = cuda_step.cast_prior(prior, torch.float32)
 with torch.no_grad():
-    for cuda_step.SMALL_BATCH in (0, 100):  # the library's products, then our own
+    for cuda_step.SMALL_BATCH in (0, 100):  # cuBLAS products, then our own
         for batch, given, top_k in ((3, 0, None), (5, 4, None), (4, 2, 5)):
             rows, settings = torch.arange(batch) + 7, SamplingSettings(temperature=0.7, top_k=top_k)
             logits_filter = None if top_k is None else (lambda logits: filter_logits(logits, SamplingSettings(top_k=top_k)))
@@ -92,7 +92,7 @@ print("all equal")
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton comes with PyTorch for GPUs")
 @pytest.mark.parametrize("program", [PROGRAM, DECODER], ids=["prior", "decoder"])
-def test_fused_kernels_compute_what_the_library_does(program: str) -> None:
+def test_kernels_equal_torch(program: str) -> None:
     source = os.pathsep.join([str(Path(anytime.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": source, "CUDA_VISIBLE_DEVICES": ""}
     program = CHECKED + program
@@ -102,7 +102,7 @@ def test_fused_kernels_compute_what_the_library_does(program: str) -> None:
 
 @pytest.mark.parametrize("width", range(64, 2049, 64))
 def test_a_tile_fits_a_processor_at_every_width(width: int) -> None:
-    """In bf16. What takes several passes over k holds three tiles: one in use and two on the way."""
+    """In bf16. Several passes over k need three tiles: one in use and two being read."""
     for rows in range(1, SMALL_BATCH + 1):
         for k, split in ((width, 1), (width, split_k(rows, width)), (4 * width, split_k(rows, 4 * width))):
             tile = tile_shape(rows, k, split, exact=False)

@@ -14,7 +14,7 @@ from anytime.sampling.quality_table import FILE, QualityRow, QualityTable, lines
 
 
 def table(errors: list[float], fids: dict[int, float] | None = None, model: str = "a" * 64) -> QualityTable:
-    """A row for every number of codes, FID and times where they are given."""
+    """Build a table with a row for every number of codes, and FID and latency where given."""
     rows = tuple(
         QualityRow(
             codes=codes,
@@ -34,7 +34,7 @@ def table(errors: list[float], fids: dict[int, float] | None = None, model: str 
 FALLING = [1.0, 0.5, 0.25, 0.2, 0.16]
 
 
-def test_quality_is_how_near_the_best() -> None:
+def test_quality_is_relative_to_the_best() -> None:
     """Within 1/0.8 of the least error, and so on."""
     found = table(FALLING)
     assert found.metric == "error"
@@ -43,31 +43,31 @@ def test_quality_is_how_near_the_best() -> None:
     ]  # fmt: skip
 
 
-def test_fid_decides_where_it_was_measured() -> None:
-    """Straight between the measured lengths: at 0.95 FID may be 94.7, which is met between 2 and 4 codes."""
+def test_fid_is_used_if_it_was_measured() -> None:
+    """Linear between measured lengths: quality 0.95 allows FID 94.7, reached between 2 and 4 codes."""
     found = table([0.1] * 10, {2: 120.0, 4: 94.0, 6: 91.0, 10: 90.0})
     assert found.metric == "fid"
     assert found.codes_for(0.95) == 4
     assert found.codes_for(90 / 107) == 3, "halfway from 120 to 94"
     assert found.codes_for(90 / 106.9) == 4
-    assert found.codes_for(0.2) == 2, "nothing is known of fewer"
+    assert found.codes_for(0.2) == 2, "fewer codes were not measured"
     assert found.codes_for(0.999) == 10
     assert found.at(5) == pytest.approx(92.5)
     assert found.explain(0.95) == "quality 0.95 takes 4 of 10 codes (FID about 94, at best 90)"
 
 
-def test_fid_without_that_of_all_codes_decides_nothing() -> None:
+def test_fid_without_that_of_all_codes_is_not_used() -> None:
     assert table(FALLING, {1: 90.0, 4: 80.0}).metric == "error"
-    assert table(FALLING, {5: 80.0}).metric == "error", "one length tells nothing of the others"
+    assert table(FALLING, {5: 80.0}).metric == "error", "one length is not enough"
 
 
-def test_codes_that_do_harm_are_sampled_at_quality_1_only() -> None:
+def test_harmful_last_codes_are_used_at_quality_1_only() -> None:
     found = table([0.1] * 10, {2: 66.8, 4: 55.9, 6: 59.1, 8: 61.2, 10: 64.8})
     assert found.codes_for(0.999999) == 4
     assert found.codes_for(1.0) == 10
 
 
-def test_an_error_of_nothing() -> None:
+def test_an_error_of_0() -> None:
     assert table([0.5, 0.0, 0.0]).codes_for(0.9) == 2
     assert table([0.0, 0.0]).codes_for(0.9) == 1
     assert table([0.3]).codes_for(0.9) == 1
@@ -77,17 +77,17 @@ def test_an_error_of_nothing() -> None:
     st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20),
     st.lists(st.floats(1e-3, 1), min_size=2, max_size=6),
 )
-def test_more_quality_never_takes_fewer_codes(errors: list[float], wanted: list[float]) -> None:
+def test_higher_quality_never_takes_fewer_codes(errors: list[float], wanted: list[float]) -> None:
     found = table(errors)
     chosen = [found.codes_for(quality) for quality in sorted(wanted)]
     assert chosen == sorted(chosen)
     assert all(1 <= codes <= len(errors) for codes in chosen)
     assert found.codes_for(1.0) == len(errors)
     for quality in wanted:
-        assert min(errors) / found.at(found.codes_for(quality)) >= quality * (1 - 1e-6), "what was asked for"
+        assert min(errors) / found.at(found.codes_for(quality)) >= quality * (1 - 1e-6), "the quality requested"
 
 
-def test_a_table_survives_its_file(tmp_path: Path) -> None:
+def test_a_table_is_written_and_read(tmp_path: Path) -> None:
     found = table(FALLING, {2: 120.0, 5: 90.0})
     assert read_table(tmp_path, found.model) is None
     assert write_table(tmp_path, found) == tmp_path / FILE
@@ -113,7 +113,7 @@ def test_a_table_of_another_model_is_refused(tmp_path: Path) -> None:
         (lambda data: data.update(format=2), "format 2"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(change: object, named: str, tmp_path: Path) -> None:
+def test_an_invalid_table_is_refused(change: object, named: str, tmp_path: Path) -> None:
     found = table(FALLING)
     path = write_table(tmp_path, found)
     data = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Sessions on a prior whose logits are all equal, with a clock that moves when told to."""
+"""Sessions on a prior whose logits are all equal, with a fake clock."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from anytime.sampling.session import Session, read_session
 
 @dataclass
 class FakePrior:
-    """Logits that are all equal, and a record of what it was told. The state is the number of steps."""
+    """A prior with equal logits that records the codes fed to it. The state is the number of steps."""
 
     length: int = 6
     codebook_size: int = 9
-    told: list[Tensor | None] = field(default_factory=list)
+    fed: list[Tensor | None] = field(default_factory=list)
 
     def __call__(self, codes: Tensor) -> Tensor:
         return torch.zeros(*codes.shape, self.codebook_size)
@@ -36,7 +36,7 @@ class FakePrior:
     def step(self, codes: Tensor | None, state: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
         batch, done = state
         assert done < self.length
-        self.told.append(None if codes is None else codes.clone())
+        self.fed.append(None if codes is None else codes.clone())
         return torch.zeros(batch, self.codebook_size), (batch, done + 1)
 
 
@@ -50,7 +50,7 @@ def sampled(prior: FakePrior, rows: Tensor, count: int, prefix: Tensor | None = 
     return session_of(prior, rows, prefix, seed).run(Budget(codes=count)).codes
 
 
-def test_codes_are_the_noise_of_their_address() -> None:
+def test_codes_are_the_argmax_of_their_noise() -> None:
     rows = torch.tensor([3, 0, 511, 7])
     codes = sampled(FakePrior(), rows, 6, seed=5)
     for position in range(6):
@@ -62,31 +62,31 @@ def test_codes_are_the_noise_of_their_address() -> None:
 def test_the_prior_gets_none_first_and_then_every_code_in_order() -> None:
     prior = FakePrior()
     codes = sampled(prior, torch.arange(4), 6)
-    assert prior.told[0] is None
-    assert torch.equal(torch.stack([told for told in prior.told[1:] if told is not None], 1), codes[:, :5])
+    assert prior.fed[0] is None
+    assert torch.equal(torch.stack([codes for codes in prior.fed[1:] if codes is not None], 1), codes[:, :5])
 
 
 def test_no_step_is_spent_beyond_the_budget() -> None:
     prior = FakePrior()
     assert sampled(prior, torch.arange(4), 2).shape == (4, 2)
-    assert len(prior.told) == 2
+    assert len(prior.fed) == 2
 
 
 def test_the_prefix_is_kept_and_fed_to_the_prior() -> None:
     prior, prefix = FakePrior(), torch.tensor([[8, 7, 6], [0, 1, 2]])
     codes = sampled(prior, torch.arange(2), 5, prefix)
     assert torch.equal(codes[:, :3], prefix)
-    told = torch.stack([told for told in prior.told[1:] if told is not None], 1)
-    assert torch.equal(told, codes[:, :4])
+    fed = torch.stack([codes for codes in prior.fed[1:] if codes is not None], 1)
+    assert torch.equal(fed, codes[:, :4])
     assert torch.equal(codes[:, 3:], sampled(FakePrior(), torch.arange(2), 5)[:, 3:]), "the noise is that of the position"
 
 
-def test_a_prefix_as_long_as_the_budget_leaves_nothing_to_draw() -> None:
+def test_a_prefix_as_long_as_the_budget_leaves_nothing_to_sample() -> None:
     prefix = torch.tensor([[8, 7, 6]])
     assert torch.equal(sampled(FakePrior(), torch.arange(1), 3, prefix), prefix)
 
 
-def test_equal_logits_give_equal_shares() -> None:
+def test_equal_logits_give_equal_frequencies() -> None:
     codes = sampled(FakePrior(), torch.arange(2_000), 6)
     for position in range(6):
         counts = torch.bincount(codes[:, position], minlength=9).double()
@@ -118,23 +118,23 @@ def test_a_stop_between_steps_ends_there() -> None:
     assert sample.codes.shape == (3, 4)
 
 
-def test_a_session_goes_on_where_it_stopped_without_feeding_anything_twice() -> None:
+def test_a_session_continues_without_feeding_a_code_twice() -> None:
     prior = FakePrior()
     session = session_of(prior, torch.arange(4))
     first, second = session.run(Budget(codes=2)), session.run(Budget(codes=6))
     assert torch.equal(second.codes[:, :2], first.codes)
     assert torch.equal(second.codes, sampled(FakePrior(), torch.arange(4), 6))
-    assert len(prior.told) == 6
+    assert len(prior.fed) == 6
     assert first.session is session
     assert second.session is None, "nothing is left to refine"
 
 
-def test_several_blocks_hold_no_cache_for_later() -> None:
+def test_several_blocks_keep_no_state() -> None:
     session = session_of(FakePrior(), torch.arange(EagerEngine.block + 1))
     assert session.run(Budget(codes=2)).session is None
 
 
-def test_a_saved_session_goes_on_elsewhere(tmp_path: Path) -> None:
+def test_a_saved_session_continues_elsewhere(tmp_path: Path) -> None:
     session = session_of(FakePrior(), torch.tensor([5, 2]), seed=11)
     session.run(Budget(codes=3))
     session.save(tmp_path / "s.safetensors")
@@ -156,16 +156,16 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
         read_session(path)
 
 
-def test_latency_is_measured_where_there_is_a_deadline() -> None:
+def test_latency_is_measured_with_a_deadline() -> None:
     session = session_of(FakePrior(), torch.arange(2))
     session.run(Budget(codes=1))
-    assert len(session.latency.steps) == 0, "nobody asked, so nobody waited for the device"
+    assert len(session.latency.steps) == 0, "no deadline, so no synchronisation"
     session.run(Budget(codes=4, within=100.0))
     assert len(session.latency.steps) == 3
     assert len(session.latency.decodes) == 2
     cold = session_of(FakePrior(), torch.arange(2))
     cold.run(Budget(codes=4, within=100.0))
-    assert len(cold.latency.decodes) == 2, "one extra, to know what it takes"
+    assert len(cold.latency.decodes) == 2, "one extra to measure it"
 
 
 def test_picked_rows_keep_their_numbers() -> None:
@@ -187,4 +187,4 @@ def test_a_budget_of_no_codes_or_of_too_many_is_refused_before_any_step() -> Non
         Budget(codes=0)
     with pytest.raises(UserError, match="`codes` must be between 1 and 6"):
         session_of(prior, torch.arange(2)).run(Budget(codes=7))
-    assert prior.told == []
+    assert prior.fed == []

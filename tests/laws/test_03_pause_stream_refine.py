@@ -1,4 +1,4 @@
-"""Law 3, continued. Pause, stream, refine and one go give the same codes."""
+"""Law 3, continued. Pausing, streaming, refining and one run give the same codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ["plain", "filtered"]
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=NAMES)
 @pytest.mark.parametrize("every", [1, 3, 8, 20])
-def test_a_stream_is_one_go_looked_at_often(model: AnytimeModel, every: int, settings: dict[str, Any]) -> None:
+def test_a_stream_yields_prefixes_of_one_run(model: AnytimeModel, every: int, settings: dict[str, Any]) -> None:
     full = model.sample(3, seed=5, **settings)
     seen = list(model.stream(3, seed=5, every=every, **settings))
     assert [sample.codes.shape[1] for sample in seen] == [*range(every, model.length, every), model.length]
@@ -28,7 +28,7 @@ def test_a_stream_is_one_go_looked_at_often(model: AnytimeModel, every: int, set
         assert torch.equal(sample.data, model.decode(full.codes[:, :count]))
 
 
-def test_a_stream_does_nothing_unless_asked(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_computes_nothing_until_asked(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     step = model.prior.step
     monkeypatch.setattr(model.prior, "step", lambda codes, state: (steps.append(1), step(codes, state))[1])
@@ -38,7 +38,7 @@ def test_a_stream_does_nothing_unless_asked(model: AnytimeModel, monkeypatch: py
     assert len(steps) == 2
 
 
-def test_a_stream_keeps_budgets(model: AnytimeModel) -> None:
+def test_a_stream_respects_budgets(model: AnytimeModel) -> None:
     assert [s.codes.shape[1] for s in model.stream(2, every=2, codes=5)] == [2, 4, 5]
     stop = threading.Event()
     counts = []
@@ -46,14 +46,14 @@ def test_a_stream_keeps_budgets(model: AnytimeModel) -> None:
         counts.append(sample.codes.shape[1])
         stop.set()
     assert counts[0] == 2
-    assert counts[-1] == 2, "after the stop nothing more is drawn"
+    assert counts[-1] == 2, "nothing is sampled after the stop"
     assert len(counts) <= 2
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=NAMES)
-@pytest.mark.parametrize("kept", [True, False], ids=["own-state", "rebuilt"])
+@pytest.mark.parametrize("kept", [True, False], ids=["state-kept", "recomputed"])
 @pytest.mark.parametrize("k", range(1, 8))
-def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, settings: dict[str, Any]) -> None:
+def test_refining_equals_one_run(model: AnytimeModel, k: int, kept: bool, settings: dict[str, Any]) -> None:
     from dataclasses import replace
 
     full, coarse = model.sample(4, seed=6, **settings), model.sample(4, seed=6, codes=k, **settings)
@@ -66,14 +66,14 @@ def test_refining_is_one_go_in_two(model: AnytimeModel, k: int, kept: bool, sett
 
 
 def test_a_sample_without_a_deadline_can_be_refined_with_one(model: AnytimeModel) -> None:
-    """Nothing is known yet of how long a step takes; the first one tells."""
+    """The latency of a step is not known before the first one."""
     full, coarse = model.sample(13, seed=6), model.sample(13, seed=6, codes=2)
     assert torch.equal(model.refine(coarse, within=60.0).codes, full.codes)
     assert torch.equal(model.sample(13, seed=6, prefix=full.codes[:, :3], within=60.0).codes, full.codes)
 
 
 def test_a_sample_can_be_refined_twice(model: AnytimeModel) -> None:
-    """The first refinement takes the state along; the second one rebuilds it."""
+    """The first refinement uses the state; the second one recomputes it."""
     full, coarse = model.sample(4, seed=6), model.sample(4, seed=6, codes=2)
     once, again = model.refine(coarse, codes=6), model.refine(coarse, codes=5)
     assert torch.equal(once.codes, full.codes[:, :6])
@@ -81,7 +81,7 @@ def test_a_sample_can_be_refined_twice(model: AnytimeModel) -> None:
     assert torch.equal(model.refine(once).codes, full.codes)
 
 
-def test_a_request_gets_what_it_asked_for_from_a_session_that_is_further(model: AnytimeModel) -> None:
+def test_a_session_with_more_codes_returns_no_more_than_requested(model: AnytimeModel) -> None:
     from anytime.sampling.budget import Budget
 
     session, full = model.session(4, seed=6), model.sample(4, seed=6)
@@ -101,7 +101,7 @@ def test_picked_rows_are_refined_by_their_own_numbers(model: AnytimeModel) -> No
 
 
 def test_a_session_continues_in_another_process(model: AnytimeModel, tmp_path: Path) -> None:
-    """Another process has the model's files and the session's file, nothing else."""
+    """The other process has only the model's files and the session's file."""
     import subprocess
     import sys
 
@@ -131,7 +131,7 @@ def test_another_models_sample_is_refused(model: AnytimeModel, tmp_path: Path) -
 
 
 def test_microbatches_match_one_run(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More rows than are held at once: the same codes, and on a stop the rows that are done."""
+    """Microbatches give the same codes; on a stop, the finished rows are returned."""
     monkeypatch.setattr("anytime.sampling.engines.eager.EagerEngine.microbatch", 512)
     whole = model.sample(1100, seed=2, codes=2)
     assert torch.equal(whole.rows, torch.arange(1100))

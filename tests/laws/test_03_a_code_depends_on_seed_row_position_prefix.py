@@ -1,7 +1,7 @@
 """Law 3. A code depends only on seed, row, position and prefix.
 
 At equal shapes this is exact; across batch sizes at least 99.9 % of rows are equal and every first difference is shown to be
-a rounding tie. Bulk work runs in fixed, row-aligned blocks, so its bytes never depend on who ran them.
+a rounding tie. Bulk work runs in fixed, row-aligned blocks, so its bytes do not depend on how it is split.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
 
 def sampled_codes(prior: PriorNetwork, rows: Tensor, seed: int, settings: SamplingSettings) -> Tensor:
-    """The codes of these rows, drawn together."""
+    """Return the codes of these rows, sampled as one batch."""
     engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
     engine.block = len(rows)
     empty = torch.empty(len(rows), 0, dtype=torch.long)
@@ -34,15 +34,15 @@ def sampled_codes(prior: PriorNetwork, rows: Tensor, seed: int, settings: Sampli
 def assert_equal_but_for_ties(
     prior: PriorNetwork, a: Tensor, b: Tensor, rows: Tensor, seed: int, settings: SamplingSettings
 ) -> None:
-    """At least 99.9 % of rows agree; where two rows part, the two best noised logits are equal up to rounding."""
-    parted = (a != b).any(1).nonzero()[:, 0]
-    assert len(parted) <= len(rows) / 1000
-    for row in parted:
+    """At least 99.9 % of rows agree; at every first difference the two best noised logits are equal up to rounding."""
+    differing = (a != b).any(1).nonzero()[:, 0]
+    assert len(differing) <= len(rows) / 1000
+    for row in differing:
         position = int((a[row] != b[row]).nonzero()[0])
         logits = prior(a[row : row + 1])[:, position]
         noised = filter_logits(logits, settings) + gumbel(seed, rows[row : row + 1], position, prior.codebook_size)
         chosen = noised[0, [int(a[row, position]), int(b[row, position])]]
-        assert (noised.max() - chosen).max() < ROUNDING, f"row {rows[row]} parts at {position} without a tie: {chosen}"
+        assert (noised.max() - chosen).max() < ROUNDING, f"row {rows[row]} differs at {position} without a tie: {chosen}"
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_the_batch_size_does_not_matter(prior: PriorNetwork, settings: SamplingS
     assert_equal_but_for_ties(prior, whole, parts, rows, 4, settings)
 
 
-def test_the_company_does_not_matter(prior: PriorNetwork) -> None:
-    """The same rows among others and in another order: shapes are equal, so codes are exactly so."""
+def test_other_rows_in_the_batch_do_not_matter(prior: PriorNetwork) -> None:
+    """The same rows among others and in another order: at equal shapes the codes are exactly equal."""
     rows, among = torch.arange(64), torch.arange(64).flip(0) * 3
     alone, other = sampled_codes(prior, rows, 4, SamplingSettings()), sampled_codes(prior, among, 4, SamplingSettings())
     shared = {int(r): i for i, r in enumerate(among)}
@@ -68,7 +68,7 @@ def test_the_company_does_not_matter(prior: PriorNetwork) -> None:
         assert torch.equal(alone[row], other[shared[row]])
 
 
-def test_a_row_does_not_see_how_many_follow(model: AnytimeModel) -> None:
+def test_the_number_of_rows_does_not_matter(model: AnytimeModel) -> None:
     most = model.sample(BLOCK + 100, seed=3)
     assert torch.equal(most.rows, torch.arange(BLOCK + 100))
     for n in (1, 5, 99):
@@ -77,7 +77,7 @@ def test_a_row_does_not_see_how_many_follow(model: AnytimeModel) -> None:
 
 
 @pytest.mark.parametrize("n", [BLOCK, BLOCK + 1, 2 * BLOCK])
-def test_whole_blocks_are_the_same_bytes_whatever_follows(model: AnytimeModel, n: int) -> None:
+def test_full_blocks_have_the_same_bytes_whatever_follows(model: AnytimeModel, n: int) -> None:
     more, sample = model.sample(2 * BLOCK + 30, seed=3), model.sample(n, seed=3)
     whole = n // BLOCK * BLOCK
     assert torch.equal(sample.codes[:whole], more.codes[:whole])
@@ -85,8 +85,8 @@ def test_whole_blocks_are_the_same_bytes_whatever_follows(model: AnytimeModel, n
     assert_equal_but_for_ties(model.prior, sample.codes, more.codes[:n], torch.arange(n), 3, SamplingSettings())
 
 
-def test_blocks_behave_as_one(model: AnytimeModel) -> None:
-    """No seam at row 512: rows behind it are drawn by their own numbers, with their own row of the prefix."""
+def test_several_blocks_equal_one_batch(model: AnytimeModel) -> None:
+    """Rows from 512 on are sampled by their own numbers, with their own row of the prefix."""
     n = BLOCK + 60
     whole = model.sample(n, seed=9)
     together = sampled_codes(model.prior, torch.arange(n), 9, SamplingSettings())
@@ -120,10 +120,10 @@ def test_seed_row_position_and_prefix_all_matter(model: AnytimeModel) -> None:
     assert len(one.T.unique(dim=0)) == model.length, "positions repeat each other"
     changed = (one[:, :3] + 1) % model.codebook_size
     follow = model.sample(40, seed=0, prefix=changed).codes
-    assert (follow[:, 3:] != one[:, 3:]).float().mean() > 0.05, "the prefix is not looked at"
+    assert (follow[:, 3:] != one[:, 3:]).float().mean() > 0.05, "the prefix is ignored"
 
 
-def test_the_global_generator_is_neither_read_nor_moved(model: AnytimeModel) -> None:
+def test_the_global_generator_is_not_used(model: AnytimeModel) -> None:
     torch.manual_seed(0)
     one = model.sample(4, seed=2).codes
     torch.manual_seed(1)

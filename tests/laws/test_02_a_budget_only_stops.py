@@ -14,7 +14,7 @@ LENGTH, CODEBOOK_SIZE = 8, 16
 
 
 @pytest.mark.parametrize("k", range(1, LENGTH + 1))
-def test_a_shorter_sample_is_the_beginning_of_a_longer_one(model: AnytimeModel, k: int) -> None:
+def test_a_shorter_sample_is_a_prefix_of_a_longer_one(model: AnytimeModel, k: int) -> None:
     full, short = model.sample(20, seed=11), model.sample(20, seed=11, codes=k)
     assert full.codes.shape == (20, LENGTH)
     assert short.codes.shape == (20, k)
@@ -36,7 +36,7 @@ def test_a_fraction_is_a_number_of_codes(model: AnytimeModel) -> None:
     top_p=st.none() | st.floats(0.01, 1),
     data=st.data(),
 )
-def test_so_it_is_with_every_setting_and_prefix(
+def test_this_holds_for_every_setting_and_prefix(
     model: AnytimeModel,
     k: int,
     n: int,

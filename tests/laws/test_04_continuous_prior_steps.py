@@ -1,4 +1,4 @@
-"""Law 4 for a sequence of real numbers: one cached step equals the full pass, and no law depends on a later number."""
+"""Law 4 for the continuous prior: one cached step equals the full pass; no mixture depends on a later value."""
 
 from __future__ import annotations
 

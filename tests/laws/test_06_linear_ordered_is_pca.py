@@ -11,7 +11,7 @@ from anytime.baselines import pca
 
 
 def data(size: int) -> Tensor:
-    """Centred float64 data whose principal variances fall by steps, in directions that are not the axes."""
+    """Return centred float64 data with falling principal variances in rotated directions."""
     generator = torch.Generator().manual_seed(size)
     spread = 1.5 ** -torch.arange(size, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator)).Q
@@ -20,7 +20,7 @@ def data(size: int) -> Tensor:
 
 
 def trained_decoder(x: Tensor, length: int, dim: int, distribution: Truncation) -> Tensor:
-    """Columns of the linear decoder after minimising Eq. 3, the mean error over the law's truncations, over both matrices."""
+    """Minimise Eq. 3, the mean error over truncations, over both matrices; return the columns of the linear decoder."""
     generator = torch.Generator().manual_seed(0)
     size, latents = x.shape[1], length * dim
     encoder = (0.3 * torch.randn(size, latents, dtype=torch.float64, generator=generator)).requires_grad_()
@@ -49,7 +49,7 @@ def trained_decoder(x: Tensor, length: int, dim: int, distribution: Truncation) 
 
 
 def distance(columns: Tensor, components: Tensor) -> float:
-    """Sine of the largest angle between two subspaces given by their columns."""
+    """Return the sine of the largest angle between two subspaces given by their columns."""
     basis = torch.linalg.qr(columns).Q
     return float(torch.linalg.matrix_norm(basis @ basis.T - components @ components.T, ord=2))
 
@@ -63,7 +63,7 @@ def test_ordered_training_finds_the_principal_subspace_of_every_prefix(size: int
 
 
 @pytest.mark.parametrize(("size", "length", "dim"), [(5, 4, 1), (7, 3, 2)])
-def test_unordered_training_finds_it_for_the_whole_code_only(size: int, length: int, dim: int) -> None:
+def test_unordered_training_finds_only_the_full_subspace(size: int, length: int, dim: int) -> None:
     x = data(size)
     decoder, principal = trained_decoder(x, length, dim, Full()), pca.fit(x, length * dim)
     assert distance(decoder, principal.components) < 1e-3

@@ -1,4 +1,4 @@
-"""Laws 1 and 7 for the VAE, whose latents are continuous: any prefix decodes, and truncation masks both terms alike."""
+"""Laws 1 and 7 for the VAE: any prefix of latents decodes, and truncation masks both terms alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def vae(request: pytest.FixtureRequest) -> VAE:
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(1)
         made = VAE(config).train()
-        made.posterior(torch.rand(32, *config.shape))  # batch norms that have seen data
+        made.posterior(torch.rand(32, *config.shape))  # updates the batch norms
         return made.eval()
 
 
@@ -46,8 +46,8 @@ def test_every_prefix_is_a_complete_sample(vae: VAE) -> None:
     assert torch.equal(decoded[0], decoded[0][:1].expand_as(decoded[0]))
 
 
-def test_what_is_dropped_gets_no_gradient(vae: VAE) -> None:
-    """Neither through the decoder nor through the divergence; what is kept gets both."""
+def test_dropped_latents_get_no_gradient(vae: VAE) -> None:
+    """Neither from the reconstruction nor from the KL divergence; kept latents get both."""
     keep = torch.tensor([1, 2, 4, 6])
     mask = keep_mask(keep, vae.length)
     for term in ("reconstruction", "kl"):
