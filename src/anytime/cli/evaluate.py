@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anytime.core.progress import Reporter
     from anytime.core.results import Results
     from anytime.data import Dataset
-    from anytime.data.labels import ImageLabels
+    from anytime.data.dataset import Labels
     from anytime.evaluation.evaluate import Adapter, EvaluationSettings
     from anytime.evaluation.summary import Summary
     from anytime.model import AnytimeModel
@@ -145,7 +145,7 @@ def _adapter(
     arguments: Arguments,
     model: AnytimeModel,
     dataset: Dataset,
-    labels: ImageLabels | None,
+    labels: Labels | None,
     settings: EvaluationSettings,
     reporter: Reporter,
 ) -> Adapter:
@@ -202,7 +202,7 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 
 
-def _labels(arguments: Arguments, dataset: Dataset) -> ImageLabels:
+def _labels(arguments: Arguments, dataset: Dataset) -> Labels:
     from anytime.data.registry import load_labels
 
     if dataset.synthetic:

@@ -16,7 +16,7 @@ from torch import Tensor
 from anytime.core.errors import UserError
 from anytime.core.random import permutation
 from anytime.data.audio_io import LOUDNESS, SAMPLE_RATE, SUFFIXES, LoadedAudio, read_recordings
-from anytime.data.dataset import VALIDATION, AudioLabels, Dataset, ReadOptions
+from anytime.data.dataset import VALIDATION, Dataset, Labels, ReadOptions
 from anytime.data.files import DataFile, find_files
 from anytime.data.recordings import CROP, Recordings
 
@@ -138,10 +138,10 @@ def fixed_crops(recordings: Recordings) -> Int16[Tensor, "n 1 crop"]:
     return _subsample(recordings.tiles())
 
 
-def crop_labels(train: Recordings, validation: Recordings, test: Recordings, label: Callable[[str], int]) -> AudioLabels:
+def crop_labels(train: Recordings, validation: Recordings, test: Recordings, label: Callable[[str], int]) -> Labels:
     """Label every training recording and every fixed crop of the other sets by its file name."""
     every = [torch.tensor([label(name) for name in part.names], dtype=torch.long) for part in (train, validation, test)]
-    return AudioLabels(every[0], _subsample(every[1][validation.tile_rows()]), _subsample(every[2][test.tile_rows()]))
+    return Labels(every[0], _subsample(every[1][validation.tile_rows()]), _subsample(every[2][test.tile_rows()]))
 
 
 def _subsample(tiles: Tensor) -> Tensor:

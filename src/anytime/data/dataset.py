@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
-from jaxtyping import Int16, Int64, UInt8
+from jaxtyping import Int16, Int64, Shaped, UInt8
 from torch import Tensor
 
+from anytime.core.errors import UserError
 from anytime.core.random import permutation
 from anytime.data.recordings import Recordings
 
+NUM_CLASSES = 10  # of every dataset with labels
 VALIDATION = 5_000  # examples, or a tenth of a dataset with fewer than 50,000
 
 Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
@@ -19,13 +22,24 @@ Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel ti
 
 
 @dataclass(frozen=True, slots=True)
-class AudioLabels:
-    """The spoken digit of every training recording, and of every crop of the other sets."""
+class Labels:
+    """The class, 0 to 9, of every image, or of every training recording and every crop of the other sets."""
 
     train: Int64[Tensor, " train"]
     validation: Int64[Tensor, " validation"]
     test: Int64[Tensor, " test"]
     """empty if there is no test set"""
+
+    def subset(self, train: int, validation: int) -> Labels:
+        """Keep the labels of `Dataset.subset`."""
+        return Labels(self.train[:train], self.validation[:validation], self.test[:validation])
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse labels that differ in number from the images of a dataset."""
+        ours = [len(part) for part in (self.train, self.validation, self.test)]
+        theirs = [len(part) for part in (dataset.train, dataset.validation, dataset.held_out)]
+        if ours != theirs:
+            raise UserError(f"{sum(ours):,} labels do not match the {sum(theirs):,} images of {dataset.name}: correct `data`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class Dataset:
     synthetic: bool = False
     random_validation: bool = False
     """whether the validation set was taken at random from the published training set"""
-    labels: AudioLabels | None = None
+    labels: Labels | None = None
     """of spoken digits; only the audio classifier uses them"""
 
     @property
@@ -83,9 +97,7 @@ class Dataset:
         parts = self.train[:train], self.validation[:validation]
         test = None if self.test is None else self.test[:validation]
         source = f"{self.source}; the first {len(parts[0]):,} for training and {len(parts[1]):,} for validation"
-        labels = None
-        if self.labels is not None:
-            labels = AudioLabels(self.labels.train[:train], self.labels.validation[:validation], self.labels.test[:validation])
+        labels = None if self.labels is None else self.labels.subset(train, validation)
         return replace(self, train=parts[0], validation=parts[1], test=test, source=source, labels=labels)
 
 
@@ -99,12 +111,20 @@ class ReadOptions:
     cache: Path  # for decoded arrays
 
 
-def split_validation(train: UInt8[Tensor, "n ..."]) -> tuple[UInt8[Tensor, "rest ..."], UInt8[Tensor, "validation ..."]]:
+def split_validation(train: Shaped[Tensor, "n ..."]) -> tuple[Shaped[Tensor, "rest ..."], Shaped[Tensor, "validation ..."]]:
     """Split off 5,000 examples (a tenth of a smaller dataset) at random by seed 0; both parts keep their order."""
     count = min(VALIDATION, max(1, len(train) // 10))
     is_validation = torch.zeros(len(train), dtype=torch.bool)
     is_validation[permutation(len(train), 0)[:count]] = True
     return train[~is_validation], train[is_validation]
+
+
+def split_labels(name: str, train: UInt8[np.ndarray, " train"], test: UInt8[np.ndarray, " test"]) -> Labels:
+    """Split the published labels as `with_random_validation` splits the images of dataset `name`."""
+    if max(train.max(), test.max()) >= NUM_CLASSES:
+        raise UserError(f"the labels of {name} exceed {NUM_CLASSES - 1}: replace the files with the published ones")
+    rest, validation = split_validation(torch.from_numpy(train.astype(np.int64)))
+    return Labels(rest, validation, torch.from_numpy(test.astype(np.int64)))
 
 
 def with_random_validation(name: str, train: Tensor, test: Tensor | None, source: str) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Int16, Shaped, UInt8
+from jaxtyping import Float, Int16, Shaped, UInt8
 from torch import Tensor
 
 from anytime.core.errors import UserError
@@ -13,22 +13,13 @@ from anytime.data.augment import crop_positions_and_speeds
 from anytime.data.recordings import PADDING, Recordings, is_valid_sample
 
 
-def batch_indices(count: int, batch: int, seed: int, step: int) -> Int[Tensor, " batch"]:
-    """Return the examples of the global batch at `step`; a dataset smaller than a batch is one batch.
-
-    Every epoch is a permutation that depends on (seed, epoch) alone, without its incomplete last batch. A resumed run
-    and any number of processes therefore see the same examples as one uninterrupted process.
-    """
-    batch = min(batch, count)
-    epoch, position = divmod(step, count // batch)
-    return permutation(count, seed, epoch)[position * batch : (position + 1) * batch]
-
-
 class Loader:
     """One process's share of every global batch, indexed from a tensor in memory on any device and of any dtype.
 
-    Every epoch takes a new crop of each recording, at a random speed if `speed_perturb` is not zero. Both depend on
-    (seed, epoch, recording) alone.
+    Every epoch is a permutation that depends on (seed, epoch) alone, without its incomplete last batch. A resumed run
+    and any number of processes therefore see the same examples as one uninterrupted process. A dataset smaller than a
+    batch is one batch. Every epoch takes a new crop of each recording, at a random speed if `speed_perturb` is not
+    zero; both depend on (seed, epoch, recording) alone.
     """
 
     def __init__(

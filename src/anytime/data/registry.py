@@ -14,10 +14,9 @@ from anytime.data import digits
 from anytime.data.audio_datasets import read_audiomnist, read_vctk
 from anytime.data.celeba import read_celeba
 from anytime.data.cifar import read_cifar10
-from anytime.data.dataset import Dataset, ReadOptions
+from anytime.data.dataset import Dataset, Labels, ReadOptions, split_labels
 from anytime.data.download import RemoteFile, cache_dir, download, verify
 from anytime.data.folder import DEFAULT_SIZE, read_folder
-from anytime.data.labels import ImageLabels, split_labels
 from anytime.data.mnist import read_mnist, read_mnist_labels
 from anytime.data.recordings import CROP
 
@@ -199,7 +198,7 @@ def load(name: str, *, data: Path | None = None, size: int | None = None, cache:
     return dataset
 
 
-def load_labels(name: str, *, data: Path | None = None, cache: Path | None = None) -> ImageLabels:
+def load_labels(name: str, *, data: Path | None = None, cache: Path | None = None) -> Labels:
     """Load the labels of an image dataset from where `load` finds its images."""
     info = find(name)
     if info.label_reader is None:

@@ -19,9 +19,8 @@ from anytime.core import random, storage
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
-from anytime.data.dataset import Examples
+from anytime.data.dataset import Examples, Labels
 from anytime.data.download import cache_dir
-from anytime.data.labels import ImageLabels
 from anytime.data.loader import Loader, to_float, to_int16
 from anytime.data.recordings import Recordings
 from anytime.evaluation.audio_augment import TRANSFORMS, apply_transforms, augment_digits, augment_transforms
@@ -138,7 +137,7 @@ def classify(
 
 def load_or_train_image_classifier(
     dataset: Dataset,
-    labels: ImageLabels,
+    labels: Labels,
     config: ClassifierConfig,
     device: torch.device,
     reporter: Reporter | None = None,

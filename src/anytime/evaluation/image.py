@@ -14,9 +14,9 @@ from anytime.core.plots import can_plot, plot_png
 from anytime.core.random import derive, permutation
 from anytime.core.results import Row
 from anytime.data import Dataset
+from anytime.data.dataset import Labels
 from anytime.data.download import cache_dir
 from anytime.data.image_grid import labelled_rows, png_bytes
-from anytime.data.labels import ImageLabels
 from anytime.data.loader import to_float, to_uint8
 from anytime.evaluation.classifier_training import MIN_ACCURACY, load_or_train_image_classifier
 from anytime.evaluation.evaluate import EvaluationSettings, Workspace
@@ -66,7 +66,7 @@ class ImageEvaluation:
     dataset: Dataset
     network: FeatureNetwork
     settings: EvaluationSettings
-    labels: ImageLabels | None = None
+    labels: Labels | None = None
     """Labels of the dataset, to train a classifier that measures the samples too."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     latency_batch: int = latency.BATCH
@@ -90,7 +90,7 @@ class ImageEvaluation:
             memorisation_row(self.model, self.dataset, self.settings),
         ]
 
-    def classifier_rows(self, labels: ImageLabels, workspace: Workspace) -> list[Row]:
+    def classifier_rows(self, labels: Labels, workspace: Workspace) -> list[Row]:
         """Return `classifier`: its accuracy; `classified data`: real images; `classified`: samples by fraction.
 
         At most 10,000 samples are classified. Precision and recall are relative to the held-out images.

@@ -6,22 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anytime.core.errors import UserError
-from anytime.data.loader import Loader, batch_indices, to_float, to_uint8
+from anytime.core.random import permutation
+from anytime.data.loader import Loader, to_float, to_uint8
 
 
 @given(count=st.integers(1, 60), batch=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2**40))
 def test_an_epoch_is_a_permutation_without_its_incomplete_batch(count: int, batch: int, epoch: int, seed: int) -> None:
-    size = min(batch, count)
-    steps = count // size
-    seen = torch.cat([batch_indices(count, batch, seed, epoch * steps + step) for step in range(steps)])
-    assert len(seen) == len(seen.unique()) == steps * size
-    assert 0 <= int(seen.min()) <= int(seen.max()) < count
+    loader = Loader(torch.arange(count), batch, seed)
+    steps = loader.steps_per_epoch
+    seen = torch.cat([loader.batch_at(epoch * steps + step) for step in range(steps)])
+    assert len(seen) == len(seen.unique()) == count // min(batch, count) * min(batch, count)
+    assert torch.equal(seen, permutation(count, seed, epoch)[: len(seen)])
 
 
 def test_order_changes_with_epoch_and_seed_only() -> None:
-    assert torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 7, 3))
-    assert not torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 7, 4))
-    assert not torch.equal(batch_indices(100, 100, 7, 3), batch_indices(100, 100, 8, 3))
+    first, again, other = (Loader(torch.arange(100), 100, seed) for seed in (7, 7, 8))
+    assert torch.equal(first.batch_at(3), again.batch_at(3))
+    assert not torch.equal(first.batch_at(3), first.batch_at(4))
+    assert not torch.equal(first.batch_at(3), other.batch_at(3))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64, torch.float32])
@@ -31,7 +33,7 @@ def test_rank_slices_concatenate_to_the_global_batch(dtype: torch.dtype) -> None
     for step in (0, 1, 9, 2, 0):  # forth and back across epochs
         whole = torch.cat([loader.batch_at(step) for loader in loaders])
         assert whole.dtype == dtype
-        assert torch.equal(whole, examples[batch_indices(50, 12, 5, step)])
+        assert torch.equal(whole, examples[permutation(50, 5, step // 4)[step % 4 * 12 :][:12]])
         assert torch.equal(whole, Loader(examples, 12, seed=5).batch_at(step))
 
 

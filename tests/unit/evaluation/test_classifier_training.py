@@ -12,7 +12,7 @@ from torch import Tensor
 from anytime import data
 from anytime.core import storage
 from anytime.core.progress import SilentReporter
-from anytime.data.labels import ImageLabels
+from anytime.data.dataset import Labels
 from anytime.data.loader import to_float, to_int16
 from anytime.data.recordings import PADDING
 from anytime.data.registry import load_labels
@@ -38,7 +38,7 @@ QUICK_AUDIO = replace(
 )
 TIME = 4096
 
-Digits = tuple[data.Dataset, ImageLabels]
+Digits = tuple[data.Dataset, Labels]
 
 
 @pytest.fixture(scope="module")
