@@ -71,7 +71,7 @@ def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> No
     """Without data, on synthetic tones; the baseline takes over what ordered training has done already."""
     ordered = run_cli("train", "audiomnist", "--scale", "smoke", "--out", tmp_path / "ordered")
     assert ordered.status == 0
-    assert "audiomnist is not available: training on synthetic gliding tones from seed 0" in ordered.err
+    assert "audiomnist is not available: training on synthetic chirps from seed 0" in ordered.err
     words = ("--truncation", "full", "--reuse", tmp_path / "ordered", "--out", tmp_path / "unordered")
     assert run_cli("train", "audiomnist", "--scale", "smoke", *words).status == 0
     shared = [load(tmp_path / name, "cpu").autoencoder.state_dict() for name in ("ordered", "unordered")]

@@ -62,8 +62,8 @@ class Loudness:
 def measure_loudness(file: DataFile) -> Loudness:
     """Measure the loudness of a file; refuse one that is not audio, has no samples or holds NaN."""
     frames, squares, peak, clipped_frames = 0, 0.0, 0.0, 0
-    with _open(file) as sound:
-        for block in _frames(sound):
+    with _open(file) as audio:
+        for block in _frames(audio):
             if not np.isfinite(block).all():
                 raise UserError(f"{file.path} holds samples that are not numbers (NaN or infinity): remove or repair it")
             mono = block.mean(1)
@@ -78,8 +78,8 @@ def measure_loudness(file: DataFile) -> Loudness:
 
 def read_blocks(file: DataFile, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
     """Yield the samples at 16 kHz, averaged over channels and multiplied by `gain`."""
-    with _open(file) as sound:
-        for block in _resample((block.mean(1) for block in _frames(sound)), sound.samplerate):
+    with _open(file) as audio:
+        for block in _resample((block.mean(1) for block in _frames(audio)), audio.samplerate):
             yield (block * (gain * INT16_MAX)).round().clip(-INT16_MAX, INT16_MAX).astype(np.int16)
 
 
@@ -93,8 +93,8 @@ def _resample(blocks: Iterable[Float[np.ndarray, " time"]], rate: int) -> Iterat
     yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
 
 
-def _frames(sound: Any) -> Iterator[Float[np.ndarray, "time channel"]]:
-    blocks: Iterator[np.ndarray] = sound.blocks(_BLOCK, dtype="float32", always_2d=True)
+def _frames(audio: Any) -> Iterator[Float[np.ndarray, "time channel"]]:
+    blocks: Iterator[np.ndarray] = audio.blocks(_BLOCK, dtype="float32", always_2d=True)
     return blocks
 
 
@@ -104,8 +104,8 @@ def _open(file: DataFile) -> Iterator[Any]:
     soundfile = _module("soundfile")
     with file.open() as stream:
         try:
-            with soundfile.SoundFile(stream) as sound:
-                yield sound
+            with soundfile.SoundFile(stream) as audio:
+                yield audio
         except (RuntimeError, TypeError) as error:
             reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
             raise UserError(f"{file.path} is not a readable audio file ({reason}): remove or replace it") from error

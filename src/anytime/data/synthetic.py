@@ -1,4 +1,4 @@
-"""Synthetic datasets for smoke runs without the real data: strokes as images, gliding tones as audio."""
+"""Synthetic datasets for smoke runs without the real data: strokes as images, chirps as audio."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def _cover(stroke: Float[Tensor, "n 5 1 1"], height: int, width: int) -> Float[T
 def synthetic_audio(name: str, count: int = 256, seed: int = 0) -> Dataset:
     """Make `count` training recordings, and an eighth as many for validation and test, from the seed alone."""
     eighth = max(1, count // 8)
-    tones = [_tone(uniform(seed, row, torch.arange(4 + _OVERTONES))) for row in range(count + 2 * eighth)]
-    stored = [(tone * INT16_MAX).round().to(torch.int16) for tone in tones]
-    whole = segment_recordings(torch.cat(stored), [len(tone) for tone in stored], [f"{row:05d}" for row in range(len(stored))])
+    chirps = [_chirp(uniform(seed, row, torch.arange(4 + _OVERTONES))) for row in range(count + 2 * eighth)]
+    stored = [(chirp * INT16_MAX).round().to(torch.int16) for chirp in chirps]
+    whole = segment_recordings(
+        torch.cat(stored), [len(chirp) for chirp in stored], [f"{row:05d}" for row in range(len(stored))]
+    )
     train, validation, test = whole[:count], whole[count : count + eighth], whole[count + eighth :]
     labels = crop_labels(train, validation, test, lambda name: _label(seed, int(name)))
-    source = (
-        f"synthetic gliding tones from seed {seed} in place of {name}, not real data; {train.num_short:,} shorter than a crop"
-    )
+    source = f"synthetic chirps from seed {seed} in place of {name}, not real data; {train.num_short:,} shorter than a crop"
     return Dataset(name, train, fixed_crops(validation), fixed_crops(test), source, synthetic=True, labels=labels)
 
 
 def _label(seed: int, row: int) -> int:
-    """Return the class of a tone: its tenth of the range of pitches."""
+    """Return the class of a chirp: its tenth of the range of pitches."""
     return int(10 * uniform(seed, row, torch.arange(1)))
 
 
-def _tone(numbers: Float[Tensor, " n"]) -> Float[Tensor, " time"]:
-    """Make a tone from its pitch, glide, phase and length, followed by the amplitudes of its overtones."""
+def _chirp(numbers: Float[Tensor, " n"]) -> Float[Tensor, " time"]:
+    """Make a chirp, a gliding tone, from its pitch, glide, phase and length, followed by the amplitudes of its overtones."""
     pitch, glide, phase, duration = numbers[:4].tolist()
     time = torch.arange(round(_LENGTHS[0] + duration * (_LENGTHS[1] - _LENGTHS[0]))) / SAMPLE_RATE
     cycles = (80 + 200 * pitch) * (time + 0.3 * (glide - 0.5) * time**2) + phase

@@ -147,12 +147,12 @@ def test_spoken_digits_have_labels(audiomnist: Path, cache: Path) -> None:
 
 def test_a_folder_of_audio_without_speakers(tmp_path: Path, cache: Path) -> None:
     for i in range(12):
-        write(tmp_path / f"sounds/{i:02d}.wav", CROP, rate=(8000, 44_100)[i % 2])
-    dataset = load("folder", data=tmp_path / "sounds", cache=cache)
+        write(tmp_path / f"recordings/{i:02d}.wav", CROP, rate=(8000, 44_100)[i % 2])
+    dataset = load("folder", data=tmp_path / "recordings", cache=cache)
     assert len(dataset.train) == 11
     assert "speakers unknown" in dataset.source
-    with pytest.raises(UserError, match=r"`size` does not apply to .*sounds, which holds audio"):
-        load("folder", data=tmp_path / "sounds", size=32, cache=cache)
+    with pytest.raises(UserError, match=r"`size` does not apply to .*recordings, which holds audio"):
+        load("folder", data=tmp_path / "recordings", size=32, cache=cache)
 
 
 def test_images_and_audio_are_separated_by_content(tmp_path: Path, cache: Path) -> None:
@@ -171,7 +171,7 @@ def test_images_and_audio_are_separated_by_content(tmp_path: Path, cache: Path) 
 
 
 def test_corrupt_audio_is_named(tmp_path: Path, cache: Path) -> None:
-    where = tmp_path / "sounds"
+    where = tmp_path / "recordings"
     for i in range(12):
         write(where / f"{i:02d}.wav")
     (where / "05.wav").write_text("not audio")

@@ -8,7 +8,7 @@ from anytime.data.dataset import split_validation, with_random_validation
 
 
 def numbered(count: int) -> torch.Tensor:
-    """Pictures that carry their own number in three pixels."""
+    """Images that carry their own number in three pixels."""
     numbers = torch.arange(count)
     pixels = torch.stack([numbers % 256, numbers // 256 % 256, numbers // 65536], dim=1)
     return pixels.to(torch.uint8).reshape(count, 1, 1, 3)
