@@ -198,7 +198,7 @@ def test_work_in_parts(own: Path, experiment_runs: Path, run_cli: RunCLI, tmp_pa
         output = json.loads(last)
         assert output["finished"] is False
         assert said.startswith("stopped after 0.")
-        assert said.endswith(f"({output['stopped']}); give the same command again to go on")
+        assert said.endswith(f"({output['stopped']}); give the same command again to resume")
         stops.append(output["stopped"])
     assert stops == ["ordered 0 is measured", "ordered stage, step 1", "ordered stage, step 2"]
     assert not (tmp_path / "ordering").exists()

@@ -35,7 +35,8 @@ from anytime.metrics.features import FeatureNetwork
 from anytime.model import load
 from anytime.models.registry import WEIGHTS
 from anytime.training.config import Scale
-from anytime.training.run_dir import config_identity, data_digest
+from anytime.training.run import training_subset
+from anytime.training.run_dir import RunPaths, check_finished_run, config_identity, data_digest
 
 PUBLISHED_EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}
 """Number of training images of the paper's datasets."""
@@ -123,7 +124,7 @@ class Runner:
         return [row for each in measurements for row in each.select(self._measure_run(each))]
 
     def announce(self, measurements: Sequence[RunMeasurement]) -> None:
-        """Say what must be trained; refuse data that is too small for one of the runs."""
+        """Say what must be trained; refuse data that is too small, and finished runs with another config or other data."""
         s, missing = self.context, list[PlannedRun]()
         for each in measurements:
             run = self.plan(each.variant, each.seed)
@@ -133,6 +134,8 @@ class Runner:
                 raise UserError(f"{text}; choose a larger `dataset`")
             if self._find(each.name, self._run_facts(each, run), each.shared_with) is None:
                 missing.append(run)
+                if RunPaths(run.run_dir).finished:
+                    check_finished_run(run.run_dir, run.config, training_subset(s.dataset, run.config))
         s.reporter.say(eta(missing, s.dataset))
 
     def _run_facts(self, each: RunMeasurement, run: PlannedRun) -> dict[str, Any]:
