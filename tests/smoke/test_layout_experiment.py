@@ -46,7 +46,7 @@ def test_layout(runs: Runs, dataset: Dataset) -> None:
 
 def test_figure_shows_samples(runs: Runs, dataset: Dataset) -> None:
     model, x = load(runs["channel"], "cpu"), dataset.held_out[:8]
-    *_, row = layout.model_rows(model, seed=0, x=x, baseline=[1.0] * 28)
+    *_, row = layout.model_rows(model, x, [1.0] * 28)
     assert row["content"] == "samples"
     with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as image:
         assert image.size == (2 + 8 * 30, 32)

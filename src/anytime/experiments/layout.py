@@ -6,7 +6,6 @@ So the verdicts compare ratios: the error in a region over the error of the mean
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from anytime.data import Dataset
 from anytime.data.loader import to_float
 from anytime.data.registry import DATASETS
 from anytime.experiments.plots import encode_strip, new_figure, show_strip
-from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.runner import Runner, digest
 from anytime.metrics.reconstruction import BATCH, error_by_row
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -41,13 +40,7 @@ def measure(runner: Runner) -> list[Row]:
     baseline = mean_image_errors(s.dataset)
     rows = _by_row(baseline, series=MEAN_IMAGE)
     rows.append({"series": "data", "content": "data", "png": encode_strip(to_float(x[:SHOWN_IMAGES]))})
-    facts, measure_model = {"x": digest(x)}, partial(model_rows, seed=s.seed, x=x, baseline=baseline)
-    rows += runner.measure_runs(
-        [
-            RunMeasurement(variant=variant, seed=s.seed, measure=measure_model, facts=facts, labels={"series": layout})
-            for layout, variant in LAYOUTS.items()
-        ]
-    )
+    rows += runner.measure_series(LAYOUTS, lambda model, seed: model_rows(model, x, baseline), {"x": digest(x)})
     return without_data(rows, s.dataset.name)
 
 
@@ -68,12 +61,12 @@ def mean_image_errors(dataset: Dataset) -> list[float]:
     return (torch.stack(errors).sum(0) * dataset.shape[1] / dataset.held_out.numel()).tolist()
 
 
-def model_rows(model: AnytimeModel, seed: int, x: Tensor, baseline: list[float]) -> list[Row]:
+def model_rows(model: AnytimeModel, x: Tensor, baseline: list[float]) -> list[Row]:
     """Return errors by row of pixels, ratios by region, and images of one run."""
     rows: list[Row] = []
     for fraction in (QUARTER, 1.0):
         count = code_count(model.length, fraction=fraction)
-        shared = {"fraction": fraction, "codes": count, "length": model.length, "seed": seed}
+        shared = {"fraction": fraction, "codes": count, "length": model.length}
         errors = error_by_row(model, x, count)
         rows += _by_row(errors, **shared)
         if fraction == QUARTER:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -17,7 +16,7 @@ from anytime.core.progress import Reporter
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.runner import Runner, digest
 from anytime.metrics.code_stats import encode_dataset
 from anytime.metrics.reconstruction import error_by_codes, gains, mean_errors
 from anytime.model import AnytimeModel
@@ -33,14 +32,9 @@ MAX_ORDERED_CORRELATION, MIN_UNORDERED_CORRELATION = -0.9, -0.5
 def measure(runner: Runner) -> list[Row]:
     """Return the held-out error of every run from 0, 1, …, K codes, and of PCA with as many real numbers."""
     s, x = runner.context, runner.context.dataset.held_out[:EXAMPLES]
-    facts, measure_model = {"x": digest(x)}, partial(model_rows, x=x, reporter=s.reporter)
+    facts = {"x": digest(x)}
     runner.notes.append(f"errors of {len(x):,} held-out images")
-    runs = [
-        RunMeasurement(variant=variant, seed=seed, measure=measure_model, facts=facts, labels={"series": variant, "seed": seed})
-        for seed in s.seeds
-        for variant in PAIR
-    ]
-    rows = runner.measure_runs(runs)
+    rows = runner.measure_series({v: v for v in PAIR}, lambda model, seed: model_rows(model, x, s.reporter), facts)
     length = runner.plan("ordered", s.seed).codes.model.autoencoder.length
 
     def pca_rows() -> list[Row]:

@@ -5,7 +5,6 @@ Both model the same dequantised bytes with the same network. The components are 
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from anytime.baselines.likelihood import bits_per_dim
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.data.loader import to_float
 from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
-from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.runner import Runner, digest
 from anytime.experiments.statistics import values, verdict_below
 from anytime.training import log
 from anytime.training.run_dir import RunPaths
@@ -36,19 +35,11 @@ def measure(runner: Runner) -> list[Row]:
     x, train = s.dataset.held_out[:count], s.dataset.images[:count]
     runner.notes.append(f"bits of {len(x):,} held-out images, dequantised once")
     facts = {"x": digest(x), "train": digest(train), "shown": SHOWN}
-    return runner.measure_runs(
-        [
-            RunMeasurement(
-                variant=space,
-                seed=seed,
-                measure=partial(model_rows, seed=seed, run_dir=runner.plan(space, seed).run_dir, x=x, train=train),
-                facts=facts,
-                labels={"series": space, "seed": seed},
-            )
-            for seed in s.seeds
-            for space in SPACES
-        ]
-    )
+
+    def measure_model(model: DensityModel, seed: int) -> list[Row]:
+        return model_rows(model, seed, runner.plan(model.config.space, seed).run_dir, x, train)
+
+    return runner.measure_series({space: space for space in SPACES}, measure_model, facts)
 
 
 def model_rows(

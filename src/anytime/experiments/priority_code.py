@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean, stdev
 from typing import Any
 
@@ -16,7 +15,7 @@ from anytime.core.random import derive
 from anytime.core.results import Results, Row, Verdict
 from anytime.experiments.plots import encode_strip, new_figure, show_strip
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import RunMeasurement, Runner
+from anytime.experiments.runner import Runner
 from anytime.model import AnytimeModel
 
 CODES, SMOKE_CODES = 16, 3  # first codes that are compared
@@ -32,31 +31,24 @@ def measure(runner: Runner) -> list[Row]:
     codes, count = SMOKE_CODES if s.smoke else CODES, s.samples or (SMOKE_SAMPLES if s.smoke else SAMPLES)
     runner.notes.append(f"{codes} first codes, {count:,} samples of each")
     facts = {"samples": count, "codes": codes, "random": RANDOM_FACTOR}
-    return runner.measure_runs(
-        [
-            RunMeasurement(variant=variant, seed=seed, measure=partial(model_rows, variant, seed, codes, count), facts=facts)
-            for seed in s.seeds
-            for variant in PAIR
-        ]
-    )
+    return runner.measure_series({v: v for v in PAIR}, lambda model, seed: model_rows(model, seed, codes, count), facts)
 
 
-def model_rows(variant: str, seed: int, codes: int, count: int, model: AnytimeModel) -> list[Row]:
+def model_rows(model: AnytimeModel, seed: int, codes: int, count: int) -> list[Row]:
     """Return a row for each first code, then their mean and spread. The prior itself samples the first codes."""
-    shared = {"series": variant, "seed": seed}
     random_distance = mean_distance(model.sample(RANDOM_FACTOR * count, seed=derive(seed, "priority", "random")).data)
     first_codes = model.sample(RANDOM_FACTOR * codes, seed=derive(seed, "priority", "codes"), codes=1).codes[:, 0].tolist()
     rows, ratios = list[Row](), list[float]()
     for code in list(dict.fromkeys(first_codes))[:codes]:
         x = model.sample(count, seed=derive(seed, "priority", code), prefix=torch.tensor([[code]])).data
         ratios.append(mean_distance(x) / random_distance)
-        rows.append({**shared, "code": code, "ratio": ratios[-1], "samples": count, "engine": model.engine.name})
+        rows.append({"code": code, "ratio": ratios[-1], "samples": count, "engine": model.engine.name})
         if len(ratios) <= SHOWN_CODES:
-            title = f"{variant}, first code {code}: {ratios[-1]:.2f} of a random pair's distance"
-            rows.append({**shared, "title": title, "png": encode_strip(x[:SHOWN], COLUMNS)})
+            title = f"first code {code}: {ratios[-1]:.2f} of a random pair's distance"
+            rows.append({"title": title, "png": encode_strip(x[:SHOWN], COLUMNS)})
     found = {"distance, random pairs": random_distance, "ratio, first code shared": mean(ratios)}
     found |= {"spread over codes": stdev(ratios)} if len(ratios) > 1 else {}
-    return [*rows, *({**shared, "measure": name, "value": value, "codes": len(ratios)} for name, value in found.items())]
+    return [*rows, *({"measure": name, "value": value, "codes": len(ratios)} for name, value in found.items())]
 
 
 def mean_distance(x: Float[Tensor, "n ..."]) -> float:
@@ -111,6 +103,6 @@ def draw(results: Results) -> Any:
         for axes in column:
             axes.set_axis_off()
         for axes, row in zip(column, own, strict=False):
-            show_strip(axes, row["png"], row["title"])
+            show_strip(axes, row["png"], f"{row['series']}, {row['title']}")
     figure.suptitle(results.dataset)
     return figure

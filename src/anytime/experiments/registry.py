@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Literal
 
 from anytime.core.errors import UserError, did_you_mean
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Experiment:
     """One figure, table or theorem of the paper."""
 
     name: str
     figure: str
     summary: str
-    datasets: tuple[str, ...]
-    """The paper's; the first is the default."""
-    runs: tuple[str, ...] = ()
-    """Variants that it trains, or reuses from another experiment of the same scale."""
-    inception: bool = False
-    """Whether it measures FID."""
-    multi_seed: bool = False
-    """Whether it accepts several seeds."""
-    takes_samples: bool = False
-    """Whether the number of samples can be chosen."""
-    scale: Literal["short", "full"] = "full"
-    """The default scale."""
-    is_audio: bool = False
-    """Whether it is about audio rather than images."""
-    shows_images: bool = False
-    """Whether its figure holds images, which the results file does not."""
+    datasets: tuple[str, ...]  # the paper's; the first is the default
+    runs: tuple[str, ...] = ()  # variants that it trains, or reuses from another experiment of the same scale
+    _: KW_ONLY
+    scale: Literal["short", "full"] = "full"  # by default
+    inception: bool = False  # measures FID
+    multi_seed: bool = False  # accepts several seeds
+    takes_samples: bool = False  # accepts a number of samples
+    is_audio: bool = False  # about audio rather than images
+    shows_images: bool = False  # in its figure; the results file holds no images
 
     @property
     def module(self) -> str:
@@ -54,133 +47,66 @@ class Experiment:
 PAIR = ("ordered", "unordered")
 BEST_PAIR = ("best", "best-unordered")
 """The same pair by our own recipe."""
-_CIFAR10 = ("cifar10",)
-_ALL_IMAGES = ("mnist", "cifar10", "celeba")
 _FID = partial(Experiment, inception=True, multi_seed=True, takes_samples=True)
 _ALL = (
+    Experiment("theorem", "Theorem 1", "is an optimal code ordered, in a world small enough to enumerate", ("discrete",)),
     Experiment(
-        name="theorem",
-        figure="Theorem 1",
-        summary="is an optimal code ordered, in a world small enough to enumerate",
-        datasets=("discrete",),
+        "layout", "Fig. 2", "a quarter of the codes: whole images channel-wise, top rows spatial-wise",
+        ("mnist", "celeba"), ("ordered", "spatial"), shows_images=True,
     ),
     Experiment(
-        name="layout",
-        figure="Fig. 2",
-        summary="a quarter of the codes: whole images channel-wise, top rows spatial-wise",
-        datasets=("mnist", "celeba"),
-        runs=("ordered", "spatial"),
-        shows_images=True,
-    ),
-    Experiment(
-        name="ordering",
-        figure="Fig. 3",
-        summary="gain and error by code length: ordered best, PCA ahead of unordered when short",
-        datasets=_CIFAR10,
-        runs=PAIR,
-        multi_seed=True,
+        "ordering", "Fig. 3", "gain and error by code length: ordered best, PCA ahead of unordered when short",
+        ("cifar10",), PAIR, multi_seed=True,
     ),
     _FID(
-        name="fid",
-        figure="Fig. 4a",
-        summary="FID by code length: ordered below unordered, little lost at 0.6 and 0.8",
-        datasets=("cifar10", "celeba"),
-        runs=(*PAIR, "original"),
+        "fid", "Fig. 4a", "FID by code length: ordered below unordered, little lost at 0.6 and 0.8",
+        ("cifar10", "celeba"), (*PAIR, "original"),
     ),
     _FID(
-        name="objective",
-        figure="Eq. 6",
-        summary="the loss as printed, in sums, against the mean of each term; two ways to select the epoch",
-        datasets=_CIFAR10,
-        runs=("ordered", "means-by-reconstruction", "sums", "sums-by-reconstruction"),
+        "objective", "Eq. 6", "the loss as printed, in sums, against the mean of each term; two ways to select the epoch",
+        ("cifar10",), ("ordered", "means-by-reconstruction", "sums", "sums-by-reconstruction"),
     ),
     Experiment(
-        name="speed",
-        figure="Fig. 4b",
-        summary="seconds by code length: linear, decoding small, faster than the baselines",
-        datasets=("cifar10", "celeba"),
+        "speed", "Fig. 4b", "seconds by code length: linear, decoding small, faster than the baselines",
+        ("cifar10", "celeba"),
     ),
     Experiment(
-        name="samples",
-        figure="Fig. 5, Appendix G",
-        summary="grids by code length: from coarse to fine, ordered against unordered",
-        datasets=_ALL_IMAGES,
-        runs=PAIR,
-        takes_samples=True,
-        shows_images=True,
+        "samples", "Fig. 5, Appendix G", "grids by code length: from coarse to fine, ordered against unordered",
+        ("mnist", "cifar10", "celeba"), PAIR, takes_samples=True, shows_images=True,
     ),
     Experiment(
-        name="priority-code",
-        figure="Appendix F",
-        summary="how much closer samples are that share their first code",
-        datasets=_ALL_IMAGES,
-        runs=PAIR,
-        multi_seed=True,
-        takes_samples=True,
-        shows_images=True,
+        "priority-code", "Appendix F", "how much closer samples are that share their first code",
+        ("mnist", "cifar10", "celeba"), PAIR, multi_seed=True, takes_samples=True, shows_images=True,
     ),
     Experiment(
-        name="audio",
-        figure="Appendix B",
-        summary="audio by code length: ordered ahead, low band first, digits recognised, early",
-        datasets=("audiomnist", "vctk"),
-        runs=(*PAIR, *BEST_PAIR),
-        takes_samples=True,
-        is_audio=True,
-        shows_images=True,
+        "audio", "Appendix B", "audio by code length: ordered ahead, low band first, digits classified, early",
+        ("audiomnist", "vctk"), (*PAIR, *BEST_PAIR), takes_samples=True, is_audio=True, shows_images=True,
     ),
     Experiment(
-        name="vae",
-        figure="Appendix C.1",
-        summary="gain and error by code length of VAEs: ordered regular and better when short",
-        datasets=_CIFAR10,
-        runs=("ordered-vae", "standard-vae"),
-        multi_seed=True,
-        scale="short",
+        "vae", "Appendix C.1", "gain and error by code length of VAEs: ordered regular and better when short",
+        ("cifar10",), ("ordered-vae", "standard-vae"), multi_seed=True, scale="short",
     ),
     _FID(
-        name="priors",
-        figure="Appendix C.2",
-        summary="Transformer, LSTM, PixelCNN on the same codes: PixelCNN worse, except at 0.2",
-        datasets=_CIFAR10,
-        runs=("ordered", "lstm", "pixelcnn"),
-        scale="short",
+        "priors", "Appendix C.2", "Transformer, LSTM, PixelCNN on the same codes: PixelCNN worse, except at 0.2",
+        ("cifar10",), ("ordered", "lstm", "pixelcnn"), scale="short",
     ),
     _FID(
-        name="truncation",
-        figure="Appendix C.3",
-        summary="distributions of truncation: Geo(0.03) marginally worse than uniform, Geo(0.1) far worse when long",
-        datasets=_CIFAR10,
-        runs=("ordered", "geometric-0.03", "geometric-0.1"),
-        scale="short",
+        "truncation", "Appendix C.3", "distributions of truncation: Geo(0.03) little worse than uniform, Geo(0.1) far worse",
+        ("cifar10",), ("ordered", "geometric-0.03", "geometric-0.1"), scale="short",
     ),
     _FID(
-        name="regularization",
-        figure="Appendix C.4",
-        summary="FID by number of training images: ordered better, the more so the fewer",
-        datasets=_CIFAR10,
-        runs=(*PAIR, *(f"{variant}-{size}" for size in ("25k", "10k", "5k") for variant in PAIR)),
-        scale="short",
+        "regularization", "Appendix C.4", "FID by number of training images: ordered better, the more so the fewer",
+        ("cifar10",), (*PAIR, *(f"{variant}-{size}" for size in ("25k", "10k", "5k") for variant in PAIR)), scale="short",
     ),
     _FID(
-        name="tailored",
-        figure="Appendix C.5",
-        summary="one anytime model against one for each length: better, except when very short",
-        datasets=_CIFAR10,
-        runs=(*PAIR, *(f"tailored-{fraction}" for fraction in (0.2, 0.4, 0.6, 0.8))),
-        scale="short",
+        "tailored", "Appendix C.5", "one anytime model against one for each length: better, except when very short",
+        ("cifar10",), (*PAIR, *(f"tailored-{fraction}" for fraction in (0.2, 0.4, 0.6, 0.8))), scale="short",
     ),
     Experiment(
-        name="pca-prior",
-        figure="Appendix D",
-        summary="bits per dimension of principal components against pixels: 1.22 against 0.80",
-        datasets=("mnist",),
-        runs=("pixels", "pca"),
-        multi_seed=True,
-        scale="short",
-        shows_images=True,
+        "pca-prior", "Appendix D", "bits per dimension of principal components against pixels: 1.22 against 0.80",
+        ("mnist",), ("pixels", "pca"), multi_seed=True, scale="short", shows_images=True,
     ),
-)
+)  # fmt: skip
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,24 @@ class Runner:
         """Return the rows of all measurements, in order."""
         self.announce(measurements)
         return [row for each in measurements for row in each.select(self._measure_run(each))]
+
+    def measure_series(
+        self, series: Mapping[str, str], measure: Callable[..., list[Row]], facts: Mapping[str, Any]
+    ) -> list[Row]:
+        """Measure each series, a name and its variant, for every seed; `measure` takes the model and `seed`."""
+        return self.measure_runs(
+            [
+                RunMeasurement(
+                    variant=variant,
+                    seed=seed,
+                    measure=partial(measure, seed=seed),
+                    facts=facts,
+                    labels={"series": name, "seed": seed},
+                )
+                for seed in self.context.seeds
+                for name, variant in series.items()
+            ]
+        )
 
     def announce(self, measurements: Sequence[RunMeasurement]) -> None:
         """Say what must be trained; refuse data that is too small, and finished runs with another config or other data."""

@@ -5,7 +5,6 @@ Beside the grids stands the distance of a truncated sample from the full one: co
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.experiments.plots import encode_strip, new_figure, show_strip
 from anytime.experiments.registry import PAIR
-from anytime.experiments.runner import RunMeasurement, Runner
+from anytime.experiments.runner import Runner
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
@@ -31,27 +30,21 @@ def measure(runner: Runner) -> list[Row]:
     count = s.samples or (SMOKE_SAMPLES if s.smoke else SAMPLES)
     runner.notes.append(f"distances of {count:,} samples")
     facts = {"samples": count, "fractions": GRID_FRACTIONS, "shown": SHOWN}
-    return runner.measure_runs(
-        [
-            RunMeasurement(variant=variant, seed=s.seed, measure=partial(model_rows, variant, s.seed, count), facts=facts)
-            for variant in PAIR
-        ]
-    )
+    return runner.measure_series({v: v for v in PAIR}, lambda model, seed: model_rows(model, seed, count), facts)
 
 
-def model_rows(variant: str, seed: int, count: int, model: AnytimeModel) -> list[Row]:
+def model_rows(model: AnytimeModel, seed: int, count: int) -> list[Row]:
     """Return distance and grid at every length, and the codes of the shown samples."""
     codes = model.sample(count, seed=seed).codes
-    shared = {"series": variant, "seed": seed, "length": model.length}
     full = model.decode(codes)
     rows: list[Row] = []
     for fraction in GRID_FRACTIONS:
         kept = code_count(model.length, fraction=fraction)
         x = model.decode(codes[:, :kept])
-        here = {**shared, "fraction": fraction, "codes": kept}
+        here = {"length": model.length, "fraction": fraction, "codes": kept}
         rows.append({**here, "distance": distance(x, full), "samples": count})
         rows.append({**here, "png": encode_strip(x[:SHOWN], COLUMNS)})
-    return [*rows, {**shared, "engine": model.engine.name, "sampled_codes": codes_as_text(codes[:SHOWN])}]
+    return [*rows, {"length": model.length, "engine": model.engine.name, "sampled_codes": codes_as_text(codes[:SHOWN])}]
 
 
 def distance(x: Float[Tensor, "n ..."], full: Float[Tensor, "n ..."]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -22,7 +21,7 @@ from anytime.experiments.ordering import (
     ordering_claim,
     rank_correlation,
 )
-from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.runner import Runner, digest
 from anytime.experiments.statistics import combine_seeds
 from anytime.metrics.reconstruction import mean_errors
 
@@ -34,14 +33,8 @@ GAIN_SHARE = 0.999
 
 def measure(runner: Runner) -> list[Row]:
     """Return the held-out error from the first 0, 1, …, K groups of the mean code."""
-    s, x = runner.context, runner.context.dataset.held_out[:EXAMPLES]
-    facts, measure_model = {"x": digest(x)}, partial(model_rows, x=x)
-    runs = [
-        RunMeasurement(variant=variant, seed=seed, measure=measure_model, facts=facts, labels={"series": series, "seed": seed})
-        for seed in s.seeds
-        for series, variant in SERIES.items()
-    ]
-    rows = runner.measure_runs(runs)
+    x = runner.context.dataset.held_out[:EXAMPLES]
+    rows = runner.measure_series(SERIES, lambda model, seed: model_rows(model, x), {"x": digest(x)})
     runner.notes.append(f"errors of {len(x):,} held-out images, decoder variance {rows[0]['variance']:g}")
     return rows
 

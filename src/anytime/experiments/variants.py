@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -22,14 +22,16 @@ from anytime.recipes.build import AnyRunConfig, build_config
 from anytime.recipes.modify import PriorType
 from anytime.sampling.budget import code_count
 from anytime.training.config import SMOKE_EXAMPLES, RunConfig, Scale
-from anytime.training.run import train, train_spec, training_subset
+from anytime.training.run import train_spec, training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run
+from anytime.training.run_spec import VQVAERunSpec
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
 TAILORED_FRACTIONS = (0.2, 0.4, 0.6, 0.8)
 TRAIN_SIZES = (25_000, 10_000, 5_000)
 CIFAR10_EXAMPLES = 50_000  # a smoke run takes the same share of its examples as `examples` is of these
 MIN_EXAMPLES = 32  # a smoke run's batch
+SPECS: dict[type, Any] = {RunConfig: VQVAERunSpec, VAERunConfig: VAERunSpec, DensityRunConfig: DensityRunSpec}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,14 +213,7 @@ def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, repo
     if not RunPaths(run.run_dir).finished:
         reporter.say(f"training {run.run_dir.name}: {run.epochs} epochs")
         reuse, command = _reused_run(run, reporter)
-        arguments = (dataset, run.run_dir, device, reporter, command, reuse, pause)
-        match run.config:
-            case RunConfig() as config:
-                train(config, *arguments)
-            case VAERunConfig() as config:
-                train_spec(VAERunSpec, config, *arguments)
-            case DensityRunConfig() as config:
-                train_spec(DensityRunSpec, config, *arguments)
+        train_spec(SPECS[type(run.config)], run.config, dataset, run.run_dir, device, reporter, command, reuse, pause)
         # Compiled steps of several runs in one process would hit the compiler's limit and silently fall back to eager.
         torch.compiler.reset()
         pause.check(f"{run.run_dir.name} is trained")

@@ -17,7 +17,7 @@ def test_the_mean_distance_is_over_all_pairs() -> None:
 
 
 def test_rows_of_a_model(tiny: AnytimeModel) -> None:
-    found = priority_code.model_rows("ordered", 7, 3, 5, tiny)
+    found = priority_code.model_rows(tiny, 7, 3, 5)
     codes = [row for row in found if "ratio" in row]
     first_codes = tiny.sample(24, seed=derive(7, "priority", "codes"), codes=1).codes[:, 0].tolist()
     assert [row["code"] for row in codes] == list(dict.fromkeys(first_codes))[:3]

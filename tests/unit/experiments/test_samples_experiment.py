@@ -16,7 +16,7 @@ from anytime.model import AnytimeModel
 
 
 def test_rows_hold_sampled_codes(tiny: AnytimeModel) -> None:
-    *rows, codes_row = samples.model_rows("ordered", 5, 30, tiny)
+    *rows, codes_row = samples.model_rows(tiny, 5, 30)
     distances, grids = rows[::2], rows[1::2]
     assert [(row["fraction"], row["codes"]) for row in grids] == [(0.25, 2), (0.5, 4), (0.75, 6), (1.0, 8)]
     codes = torch.tensor([[int(code) for code in text.split()] for text in codes_row["sampled_codes"]])
