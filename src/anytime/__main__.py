@@ -1,4 +1,4 @@
-"""`python -m anytime` is the command, for `torchrun -m anytime`."""
+"""Run the command line: `python -m anytime`, also under torchrun."""
 
 from anytime.cli import main
 

@@ -28,7 +28,7 @@ def option(metavar: str | None = None, **settings: Any) -> Any:
 
 
 def _default_hint(default: str) -> str:
-    return "" if default in ("None", "False") else f"(default: {default})"
+    return "" if default in ("None", "False", "") else f"(default: {default})"
 
 
 Model = Annotated[

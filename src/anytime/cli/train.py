@@ -62,7 +62,7 @@ class Arguments(Common):
     scale: Annotated[Literal["smoke", "short", "full"], option("smoke|short|full")] = "full"
     """smoke: seconds on a CPU; short: 40 + 60 + 20 epochs; full: the epochs of the recipe."""
     overrides: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("KEY=VALUE", name="set")] = ()
-    """Change a value of the recipe, such as prior.epochs=20 or model.prior.layers=4."""
+    """Change a value of the recipe, such as prior.epochs=20 or model.prior.layers=4; may be repeated."""
     seed: Annotated[int, option("S")] = 0
     """Random seed: on a CPU, the same seed gives the same weights."""
 
