@@ -17,7 +17,7 @@ EXAMPLES = ("anytime data list", "anytime data get digits")
 class Arguments(Common):
     """Arguments of `anytime data`."""
 
-    action: Annotated[Literal["list", "get"], tyro.conf.Positional, option("list|get", name="list|get")] = "list"
+    action: Annotated[Literal["list", "get"], tyro.conf.Positional, option("list|get")] = "list"
     """list: show the known datasets; get: download one and verify it."""
     name: Annotated[str | None, tyro.conf.Positional, option("NAME")] = None
     """The dataset to download."""

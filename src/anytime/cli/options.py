@@ -64,7 +64,7 @@ def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, ex
             return tyro.cli(cls, args=argv, prog=program, description=description, config=config)
     except SystemExit as end:
         if end.code not in (0, None):
-            raise UserError(f"{_reword(_sentence(stderr.getvalue()))}; see `{program} --help`") from None
+            raise UserError(f"{_reword(_sentence(stderr.getvalue()), cls)}; see `{program} --help`") from None
         if examples:
             print("examples:", *(f"  {example}" for example in examples), sep="\n")
         raise
@@ -116,35 +116,25 @@ REWORDED = (
         r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)",
         r"\2 has the unknown value \1; choose one of \3",
     ),
-    (
-        r"Error parsing (\S+): (?:invalid literal for int\(\) with base 10: |no type .* INT .*\[)(.*?)\]?",
-        r"\1 must be a whole number, not \2",
-    ),
-    (
-        r"Error parsing (\S+): (?:could not convert string to float: |no type .* FLOAT .*\[)(.*?)\]?",
-        r"\1 must be a number, not \2",
-    ),
+    (r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
+    (r"Error parsing (\S+): no type matching INT .*? \['(.*?)'\].*", r"\1 must be a whole number, not '\2'"),
+    (r"Error parsing (\S+): no type matching FLOAT .*? \['(.*?)'\].*", r"\1 must be a number, not '\2'"),
     (r"Missing value for argument '(.*)'\. .*", r"\1 needs a value"),
 )
 """Messages of tyro and what we say instead."""
 
 
-def _reword(sentence: str) -> str:
+def _reword(sentence: str, cls: type) -> str:
+    """Return a message of tyro in our words; a positional argument is named as in the help."""
     for pattern, words in REWORDED:
         if match := re.fullmatch(pattern, sentence):
-            return match.expand(words)
+            return re.sub(r"^\w+", lambda first: flags(cls).get(first[0], first[0]), match.expand(words))
     return sentence
 
 
 def _sentence(message: str) -> str:
-    """Return the words inside tyro's box, without the frame and the hints after them."""
+    """Return the first paragraph inside tyro's box, as one line."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", message)
-    lines = [line.strip("│ ").strip() for line in text.splitlines()]
-    words: list[str] = []
-    for line in lines:
-        if re.fullmatch(r"[╭╰├─╮╯┤\s].*|", line):
-            if words and (not line or line[0] in "─├╰"):
-                break
-            continue
-        words.append(line)
-    return " ".join(words).rstrip(".") or "the command line cannot be read"
+    parts = [" ".join(part.replace("│", " ").split()) for part in re.split(r"\n?.*[─-]{5}.*\n", text)]
+    body = parts[1] if len(parts) > 1 else ""  # the title is in the first rule, or in plain ASCII above it
+    return body.rstrip(".") or "the command line cannot be read"
