@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
-from anytime.cli.options import Common, typed_command
+from anytime.cli.options import Common, Model, option, typed_command
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,28 +31,27 @@ EXAMPLES = ("anytime train digits --scale smoke", "anytime evaluate runs/digits-
 class Arguments(Common):
     """Options of `anytime evaluate`."""
 
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run directory, a saved model, or the name of a bundled model."""
-    samples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    model: Model
+    samples: Annotated[int | None, option("N")] = None
     """Samples for FID at every code count; by default 50000, for audio 5000. With fewer samples FID is higher."""
-    fractions: Annotated[str | None, tyro.conf.arg(metavar="F,F,…")] = None
+    fractions: Annotated[str | None, option("F,F,…")] = None
     """Fractions of the codes to decode from, above 0 and at most 1; by default 0.2 to 1, for audio 1/16, 1/4, 1/2 and 1."""
-    temperature: Annotated[float | None, tyro.conf.arg(metavar="T")] = None
+    temperature: Annotated[float | None, option("T")] = None
     """Sampling temperature: below 1 less varied, above 1 more varied; by default the model's."""
-    inception: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    inception: Annotated[Path | None, option("PATH")] = None
     """File of the FID network; by default from the cache, or downloaded once."""
-    dataset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    dataset: Annotated[str | None, option("NAME")] = None
     """Dataset to compare with; by default the one that the model was trained on."""
-    data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    data: Annotated[Path | None, option("DIR")] = None
     """A local copy of the dataset in its published format, or a folder of images or audio."""
-    classifier: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    classifier: Annotated[bool, option()] = False
     """Also classify the samples with a small classifier of the real images; for mnist, fashion-mnist and digits."""
-    scale: Literal["smoke", "full"] = "full"
+    scale: Annotated[Literal["smoke", "full"], option("smoke|full")] = "full"
     """smoke: seconds, with few samples, a random network in place of Inception (its distance is not called FID), and for audio
     a classifier that is hardly trained."""
-    seed: int = 0
+    seed: Annotated[int, option("S")] = 0
     """The same seed gives the same samples."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    out: Annotated[Path | None, option("DIR")] = None
     """Directory for evaluation.json, figures and report.html; by default MODEL/evaluation, or NAME-evaluation."""
 
 
