@@ -28,8 +28,8 @@ def test_no_mixture_depends_on_its_own_or_a_later_value(prior: ContinuousTransfo
     values.requires_grad_()
     for position in range(7):
         (gradient,) = torch.autograd.grad(prior(values).means[:, position].sum(), values, allow_unused=position == 0)
-        assert (gradient[:, position:] == 0).all(), f"law {position} looks ahead"
-        assert (gradient[:, :position] != 0).all(), f"law {position} does not see all that came before"
+        assert (gradient[:, position:] == 0).all(), f"mixture {position} depends on a later value"
+        assert (gradient[:, :position] != 0).all(), f"mixture {position} does not depend on all values before"
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anytime.evaluation.hf_baseline import CacheKind, HFSampler
-from anytime.metrics.latency import Latency, Sampler, TimedSampler, latency_by_codes
+from anytime.metrics.latency import Latency, Timeable, TimedSampler, latency_by_codes
 from anytime.metrics.roofline import Hardware, measure_hardware, roofline_seconds
 from anytime.model import AnytimeModel
 from anytime.priors.transformer import TransformerConfig
@@ -39,7 +39,7 @@ def hf_baseline_rows(
 
 
 def _rows(
-    sampler: Sampler, model: AnytimeModel, series: str, precision: str, batches: Sequence[int], counts: Sequence[int],
+    sampler: Timeable, model: AnytimeModel, series: str, precision: str, batches: Sequence[int], counts: Sequence[int],
     repeats: int, say: Callable[[Row], None],
 ) -> list[Row]:  # fmt: skip
     config, dtype, rows = model.config.prior, DTYPES[precision], list[Row]()

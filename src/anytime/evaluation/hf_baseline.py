@@ -47,11 +47,11 @@ class HFSampler:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
-        codes_sampled = self.draw(n, seed=seed, codes=codes)
+        codes_sampled = self.generate_codes(n, seed=seed, codes=codes)
         return Sample(self.decode(codes_sampled), codes_sampled, 0.0, seed, torch.arange(n), SamplingSettings(), "huggingface")
 
     @torch.no_grad()
-    def draw(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
+    def generate_codes(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
         torch.manual_seed(seed)
         start = torch.full((n, 1), self.config.codebook_size, device=self.device)
         options = {"cache_implementation": "static"} if self.cache == "static" else {}

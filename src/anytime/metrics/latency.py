@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 
 
 @runtime_checkable
-class Sampler(Protocol):
+class Timeable(Protocol):
     """A sampler that can be timed."""
 
     @property
@@ -34,7 +34,7 @@ class Sampler(Protocol):
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
         """Generate and decode."""
 
-    def draw(self, n: int, *, seed: int, codes: int) -> object:
+    def generate_codes(self, n: int, *, seed: int, codes: int) -> object:
         """Generate codes without decoding them."""
 
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
@@ -56,7 +56,7 @@ class TimedSampler:
         """Generate and decode."""
         return self.model.sample(n, seed=seed, codes=codes)
 
-    def draw(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
+    def generate_codes(self, n: int, *, seed: int, codes: int) -> list[Tensor]:
         """Generate codes in microbatches, without decoding them."""
         microbatch = self.model.engine.microbatch
         return [
@@ -93,7 +93,7 @@ class Latency:
 
 
 def latency_by_codes(
-    model: Sampler,
+    model: Timeable,
     counts: Sequence[int],
     *,
     batch: int = BATCH,
@@ -115,7 +115,7 @@ def latency_by_codes(
         rounds += 1
         for codes, total, draw, decode in zip(sampled_codes, totals, draws, decodes, strict=True):
             total.append(time_call(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
-            draw.append(time_call(partial(model.draw, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
+            draw.append(time_call(partial(model.generate_codes, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
             decode.append(time_call(partial(model.decode, codes), model.device, clock))
         if progress is not None:
             progress(rounds)

@@ -24,10 +24,10 @@ class FakeSampler:
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
         self.now += 100 if not self.asked else 0
         self.asked.append((n, seed, codes))
-        drawn = self.draw(n, seed=seed, codes=codes)
-        return Sample(self.decode(drawn), drawn, 0.0, seed, torch.arange(n), SamplingSettings(), "none")
+        sampled = self.generate_codes(n, seed=seed, codes=codes)
+        return Sample(self.decode(sampled), sampled, 0.0, seed, torch.arange(n), SamplingSettings(), "none")
 
-    def draw(self, n: int, *, seed: int, codes: int) -> torch.Tensor:
+    def generate_codes(self, n: int, *, seed: int, codes: int) -> torch.Tensor:
         self.now += 0.001 * n * codes
         return torch.zeros(n, codes, dtype=torch.long)
 
@@ -76,4 +76,4 @@ def test_what_is_drawn_without_a_decode_is_what_a_request_draws(tiny: AnytimeMod
     monkeypatch.setattr(tiny.engine, "decode", lambda codes: pytest.fail("decoded"))
     assert torch.equal(tiny.session(5, seed=3).generate_codes(6), asked)
     monkeypatch.setattr(tiny.engine, "microbatch", 2)
-    assert [len(codes) for codes in TimedSampler(tiny).draw(5, seed=3, codes=6)] == [2, 2, 1], "in waves, as a request is"
+    assert [len(codes) for codes in TimedSampler(tiny).generate_codes(5, seed=3, codes=6)] == [2, 2, 1], "in microbatches"

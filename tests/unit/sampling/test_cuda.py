@@ -106,12 +106,12 @@ def test_it_decodes_as_the_eager_engine_does(models: tuple[AnytimeModel, Anytime
 def test_in_bf16_the_fused_decoder_is_as_accurate_as_cudnn(name: str, models: tuple[AnytimeModel, AnytimeModel]) -> None:
     model = models[0] if name == "paper" else load(name, device="cuda")
     codes = model.sample(600, seed=1).codes
-    chain, library = (CudaDecoder(model.autoencoder, torch.bfloat16) for _ in range(2))
-    assert chain.fused_convs is not None
+    fused, library = (CudaDecoder(model.autoencoder, torch.bfloat16) for _ in range(2))
+    assert fused.fused_convs is not None
     library.fused_convs = None
     for n, k in ((1, model.length), (20, model.length), (100, 1), (100, model.length), (600, model.length // 2), (5, 0)):
         exact = model.autoencoder.decode(codes[:n, :k])
-        by_fused, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (chain, library))
+        by_fused, by_library = ((decoder(codes[:n, :k]) - exact).abs().mean() for decoder in (fused, library))
         assert by_fused <= 1.5 * by_library and by_library < 2e-3, (n, k)  # both may be exact without codes
 
 

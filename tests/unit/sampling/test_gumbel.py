@@ -16,8 +16,8 @@ GOLDEN = [[26, 29, 21, 12], [47, 11, 19, 48], [6, 32, 37, 18]]  # codes of rows 
 
 
 def frequencies(settings: SamplingSettings, count: int = 20_000, seed: int = 1, position: int = 0) -> torch.Tensor:
-    drawn = gumbel_argmax(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
-    return torch.bincount(drawn, minlength=len(LOGITS)).double()
+    sampled = gumbel_argmax(LOGITS.expand(count, -1), settings, gumbel(seed, torch.arange(count), position, LOGITS.shape[-1]))
+    return torch.bincount(sampled, minlength=len(LOGITS)).double()
 
 
 def assert_sampled_from(observed: torch.Tensor, expected: torch.Tensor) -> None:
@@ -61,11 +61,11 @@ def test_noise_is_gumbel() -> None:
 def test_noise_golden_values() -> None:
     """Frozen: other noise would change every sample of every seed."""
     logits = torch.zeros(4, 50)
-    drawn = [
+    sampled = [
         gumbel_argmax(logits, SamplingSettings(), gumbel(0, torch.arange(4), position, logits.shape[-1])).tolist()
         for position in range(3)
     ]
-    assert drawn == GOLDEN
+    assert sampled == GOLDEN
 
 
 def finite(logits: torch.Tensor) -> list[int]:
@@ -126,8 +126,8 @@ def test_a_category_always_remains(temperature: float, top_k: int | None, top_p:
     cut = filter_logits(logits, settings)
     assert cut.isfinite().any(1).all()
     assert torch.equal(cut.argmax(1), logits.argmax(1))
-    drawn = gumbel_argmax(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
-    assert cut.gather(1, drawn[:, None]).isfinite().all()
+    sampled = gumbel_argmax(logits, settings, gumbel(seed, torch.arange(4), 0, logits.shape[-1]))
+    assert cut.gather(1, sampled[:, None]).isfinite().all()
 
 
 def test_half_precision_logits_are_filtered_in_float32() -> None:

@@ -46,8 +46,8 @@ with torch.no_grad():
             for position in range(10):
                 cuda_step.CudaStep(cast)(buffers, logits_filter)
                 logits, state = prior.step(before, state)
-                drawn = gumbel_argmax(logits, settings, gumbel(5, rows, position, 20))
-                before = drawn if position >= given else torch.full((batch,), position)
+                sampled = gumbel_argmax(logits, settings, gumbel(5, rows, position, 20))
+                before = sampled if position >= given else torch.full((batch,), position)
                 codes.append(before)
             assert torch.equal(torch.stack(codes, 1), buffers.codes.long()), (cuda_step.SMALL_BATCH, batch)
             torch.testing.assert_close(buffers.keys, state.keys, atol=1e-5, rtol=0)
