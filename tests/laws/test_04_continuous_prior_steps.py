@@ -40,5 +40,5 @@ def test_steps_equal_the_full_pass(prior: ContinuousTransformer, values: torch.T
         torch.testing.assert_close(mixture.means, whole.means[:, position], atol=1e-10, rtol=0)
         torch.testing.assert_close(mixture.weights, whole.weights[:, position], atol=1e-10, rtol=0)
         torch.testing.assert_close(mixture.log_scales, whole.log_scales[:, position], atol=1e-10, rtol=0)
-    with pytest.raises(ValueError, match="all 7 values are drawn"):
+    with pytest.raises(ValueError, match="all 7 values are sampled"):
         prior.step(values[:, 6], state)
