@@ -107,8 +107,8 @@ def _train_and_report(
     reuse: Path | None,
 ) -> Report | None:
     """Train, and write the report on the first rank."""
-    from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
-    from anytime.baselines.vae_training import VAERunConfig, VAERunSpec
+    from anytime.baselines.density import DensityRunConfig, DensityRunSpec
+    from anytime.baselines.vae import VAERunConfig, VAERunSpec
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
     from anytime.training.run import train, train_spec, training_subset
 

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from anytime.baselines.density import DensityModel
-from anytime.baselines.likelihood import bits_per_dim
+from anytime.baselines.density import DensityModel, held_out_bits_per_dim
 from anytime.baselines.vae import VAE
 from anytime.core.config import read_json
 from anytime.core.plots import can_plot, plot_png
@@ -74,7 +73,7 @@ def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
 def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
     """The held-out bits per dimension of a density."""
     x = dataset.held_out[:REPORT_EXAMPLES]
-    bits = bits_per_dim(model, x, seed)
+    bits = held_out_bits_per_dim(model, x, seed)
     path = folder / "bits.json"
     write_json(path, {"data": dataset.source, "examples": len(x), "bits_per_dim": bits})
     return Report({"bits": path}, {"bits_per_dim": bits})

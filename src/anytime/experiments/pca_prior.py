@@ -11,8 +11,7 @@ from typing import Any
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.baselines.density import DensityModel
-from anytime.baselines.likelihood import bits_per_dim
+from anytime.baselines.density import DensityModel, held_out_bits_per_dim
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.data.loader import to_float
 from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
@@ -52,7 +51,7 @@ def model_rows(
     """Return the bits of one run, its validation bits by epoch, and samples."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     rows: list[Row] = [
-        {"part": part, "bits": bits_per_dim(model, own, seed), "examples": len(own), "weights": weights}
+        {"part": part, "bits": held_out_bits_per_dim(model, own, seed), "examples": len(own), "weights": weights}
         for part, own in {"held out": x, "training": train}.items()
     ]
     by_epoch = {line["epoch"]: line["validation"]["loss"] for line in log.read(RunPaths(run_dir).metrics)}

@@ -17,10 +17,8 @@ from jaxtyping import Int16, UInt8
 from torch import Tensor
 
 from anytime import __version__
-from anytime.baselines.density import load_density
-from anytime.baselines.density_training import DensityRunConfig
-from anytime.baselines.vae import load_vae
-from anytime.baselines.vae_training import VAERunConfig
+from anytime.baselines.density import DensityRunConfig, load_density
+from anytime.baselines.vae import VAERunConfig, load_vae
 from anytime.core import storage
 from anytime.core.environment import environment
 from anytime.core.errors import UserError

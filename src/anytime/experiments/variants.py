@@ -11,8 +11,8 @@ import torch
 
 from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.losses import Reduction
-from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec
-from anytime.baselines.vae_training import VAERunConfig, VAERunSpec, VAEStage
+from anytime.baselines.density import DensityRunConfig, DensityRunSpec
+from anytime.baselines.vae import VAERunConfig, VAERunSpec, VAEStage
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause
 from anytime.core.progress import Reporter

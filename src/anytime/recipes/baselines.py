@@ -7,10 +7,8 @@ from dataclasses import replace
 
 from anytime.autoencoders.truncation import Full, Uniform
 from anytime.baselines.continuous_transformer import ContinuousConfig
-from anytime.baselines.density import DensityConfig, Space
-from anytime.baselines.density_training import DensityRunConfig
-from anytime.baselines.vae import VAEConfig
-from anytime.baselines.vae_training import VAERunConfig, VAEStage
+from anytime.baselines.density import DensityConfig, DensityRunConfig, Space
+from anytime.baselines.vae import VAEConfig, VAERunConfig, VAEStage
 from anytime.core.errors import UserError
 from anytime.recipes.presets import preset
 from anytime.training.config import SMOKE_EXAMPLES, Scale, Shape, image_shape

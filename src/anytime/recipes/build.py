@@ -8,9 +8,8 @@ from typing import Literal
 
 from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.truncation import parse_truncation
-from anytime.baselines.density import Space
-from anytime.baselines.density_training import DensityRunConfig
-from anytime.baselines.vae_training import VAERunConfig
+from anytime.baselines.density import DensityRunConfig, Space
+from anytime.baselines.vae import VAERunConfig
 from anytime.core.config import override
 from anytime.core.errors import UserError
 from anytime.recipes import baselines

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from anytime.baselines.density import Space
-from anytime.baselines.density_training import DensityRunConfig, DensityRunSpec, DensityTask
+from anytime.baselines.density import DensityRunConfig, DensityRunSpec, DensityTask, Space
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError

@@ -5,8 +5,7 @@ import torch
 
 from anytime.baselines import likelihood
 from anytime.baselines.continuous_transformer import ContinuousConfig
-from anytime.baselines.density import DensityConfig, DensityModel
-from anytime.baselines.likelihood import bits_per_dim
+from anytime.baselines.density import DensityConfig, DensityModel, held_out_bits_per_dim
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])
@@ -18,8 +17,8 @@ def test_bits_per_dim_use_noise_per_image(space: str, monkeypatch: pytest.Monkey
         model = DensityModel(DensityConfig(name="tiny", shape=(1, 4, 4), space=space, prior=prior)).eval()  # type: ignore[arg-type]
     x = torch.randint(256, (10, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     model.fit_space(x)
-    whole = bits_per_dim(model, x, seed=3)
+    whole = held_out_bits_per_dim(model, x, seed=3)
     monkeypatch.setattr(likelihood, "BATCH", 3)
-    assert bits_per_dim(model, x, seed=3) == pytest.approx(whole, abs=1e-5)
-    assert bits_per_dim(model, x, seed=4) != whole
-    assert bits_per_dim(model, x[:5], seed=3) != pytest.approx(whole, abs=1e-5)
+    assert held_out_bits_per_dim(model, x, seed=3) == pytest.approx(whole, abs=1e-5)
+    assert held_out_bits_per_dim(model, x, seed=4) != whole
+    assert held_out_bits_per_dim(model, x[:5], seed=3) != pytest.approx(whole, abs=1e-5)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from anytime.autoencoders.truncation import Full, Uniform
-from anytime.baselines.vae import VAE
-from anytime.baselines.vae_training import VAERunConfig, VAEStage, VAETask
+from anytime.baselines.vae import VAE, VAERunConfig, VAEStage, VAETask
 from anytime.core import distributed
 from anytime.core.config import from_dict, to_dict
 from anytime.core.errors import UserError
