@@ -1,9 +1,9 @@
-"""What the baselines share: a model without codes that is saved as a directory, and its run spec."""
+"""What the baselines share: a model without codes that is saved as a directory."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -47,24 +47,3 @@ def load_baseline(directory: str | Path, model_type: type[Model], config_type: t
     except RuntimeError:
         raise UserError(f"{directory / WEIGHTS} does not fit its {CONFIG}; restore both files") from None
     return model.to(device).eval()
-
-
-class BaselineRunSpec(Generic[Model]):
-    """A run spec with one model in all stages and no code statistics."""
-
-    model: Model
-
-    def stage_module(self, stage: str) -> nn.Module:
-        """Return the model."""
-        return self.model
-
-    def finished(self) -> Model:
-        """Return the model."""
-        return self.model.eval()
-
-    def diagnostics(self, stage: str) -> None:
-        """Return nothing: there are no codes."""
-
-    def save(self, directory: Path) -> None:
-        """Save the model."""
-        self.model.save(directory)

@@ -17,16 +17,17 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from anytime.baselines import pca
-from anytime.baselines.base import BaselineModel, BaselineRunSpec, load_baseline
+from anytime.baselines.base import BaselineModel, load_baseline
 from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
 from anytime.core import distributed, random
 from anytime.core.errors import UserError
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
 from anytime.training.config import BaseRunConfig, Shape
+from anytime.training.run_spec import RunSpec
 from anytime.training.stages import PriorStage
 from anytime.training.tasks.prior import adamw, prior_lr
-from anytime.training.tasks.task import Metrics, Task, TaskDefaults, global_rows, validation_batches
+from anytime.training.tasks.task import Metrics, Task, global_rows, validation_batches
 
 BATCH = 5000
 SEQUENCES = 100  # per batch of the likelihood; each is as long as an image has values
@@ -158,10 +159,11 @@ class DensityObjective(nn.Module):
         return self.prior.bits_per_dim(values).mean()[None]
 
 
-class DensityTask(TaskDefaults):
+class DensityTask(Task):
     """The stage "prior" of a density model. Each step dequantises its examples anew, by seed, step and row."""
 
     name = "prior"
+    module: DensityModel
     loss_names = ("loss",)
 
     def __init__(self, stage: PriorStage, model: DensityModel, train: Tensor, validation: Tensor, seed: int) -> None:
@@ -202,7 +204,7 @@ class DensityTask(TaskDefaults):
         return {"loss": float(distributed.all_reduce_sum(total)) / len(self.validation)}
 
 
-class DensityRunSpec(BaselineRunSpec[DensityModel]):
+class DensityRunSpec(RunSpec[DensityModel]):
     """The one stage of a density model."""
 
     stages: tuple[str, ...] = ("prior",)

@@ -20,20 +20,20 @@ from anytime.autoencoders.layout import to_features, to_latents
 from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.networks import conv_image
 from anytime.autoencoders.truncation import Truncation, keep_mask, truncate
-from anytime.baselines.base import BaselineModel, BaselineRunSpec, load_baseline
+from anytime.baselines.base import BaselineModel, load_baseline
 from anytime.core import distributed, random
 from anytime.core.errors import UserError
 from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
 from anytime.sampling.budget import code_count
 from anytime.training.config import BaseRunConfig, Shape
+from anytime.training.run_spec import RunSpec
 from anytime.training.sample_grids import GRID_FRACTIONS
 from anytime.training.stages import check_schedule
 from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
     Task,
-    TaskDefaults,
     global_rows,
     optimizer_options,
     validation_batches,
@@ -222,9 +222,10 @@ class VAEObjective(nn.Module):
         return torch.stack([t.mean() for t in (terms.total, terms.reconstruction, terms.kl, terms.error)])
 
 
-class VAETask(TaskDefaults):
+class VAETask(Task):
     """Both stages of a VAE, which differ in the distribution of `keep`. Noise is a function of seed, step and row."""
 
+    module: VAE
     loss_names = ("loss", "reconstruction", "kl", "error")
 
     def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
@@ -267,7 +268,7 @@ class VAETask(TaskDefaults):
         return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(self.validation)).tolist(), strict=True))
 
 
-class VAERunSpec(BaselineRunSpec[VAE]):
+class VAERunSpec(RunSpec[VAE]):
     """The stages of a VAE."""
 
     stages: tuple[str, ...] = ("pretrain", "ordered")

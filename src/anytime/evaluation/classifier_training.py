@@ -37,6 +37,7 @@ from anytime.metrics.classifier import (
 )
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.step import Compute
+from anytime.training.tasks.task import Task
 
 FORMAT = "classifier 2"
 MIN_ACCURACY = 0.99
@@ -78,12 +79,13 @@ def _tensors(part: LabelledExamples) -> list[tuple[str, Tensor]]:
     return [("x", part.x), ("labels", part.labels)]
 
 
-class ClassifierTask:
+class ClassifierTask(Task):
     """The training of a classifier as a stage of the training loop; the last epoch is kept, as the rate decays to zero."""
 
     name = "classifier"
     loss_names = ("loss",)
-    auxiliary, keeps_last = None, True
+    keeps_last = True
+    module: Classifier
 
     def __init__(self, classifier: Classifier, data: ClassifierData, device: torch.device) -> None:
         self.module = self.objective = classifier
@@ -116,9 +118,6 @@ class ClassifierTask:
         """Return the cross-entropy."""
         maps, labels = inputs
         return F.cross_entropy(objective(maps), labels)[None]
-
-    def after_step(self, step: int) -> None:
-        """Do nothing."""
 
     def validate(self) -> dict[str, float]:
         """Return loss and accuracy on the validation part."""

@@ -46,19 +46,10 @@ def _greyscale(name: str, shape: Shape, *, length: int, codebook_size: int, widt
         ordered=AutoencoderStage(epochs=40, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Mixture(full=0.25)),
         prior=PriorStage(epochs=24, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999),
         finetune=FinetuneStage(
-            epochs=20,
-            lr=2e-4,
-            batch=64,
-            truncation=Mixture(full=0.25),
-            discriminator_lr_ratio=4.0,
-            reconstruction_weight=10.0,
-            code_corruption=0.05,
-            prior_samples=64,
-            prior_truncation=Mixture(full=0.5),
-            ema_decay=0.999,
-            width=64,
+            epochs=20, lr=2e-4, batch=64, truncation=Mixture(full=0.25), discriminator_lr_ratio=4.0, reconstruction_weight=10.0,
+            code_corruption=0.05, prior_samples=64, prior_truncation=Mixture(full=0.5), ema_decay=0.999, width=64,
         ),
-    )
+    )  # fmt: skip
 
 
 def cifar10(name: str, shape: Shape) -> RunConfig:
@@ -78,45 +69,24 @@ def cifar10(name: str, shape: Shape) -> RunConfig:
             epochs=40, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Mixture(full=0.25), hflip=True
         ),
         prior=PriorStage(epochs=6, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999, augmentations=18),
-        finetune=_color_finetune(),
-    )
+        finetune=FinetuneStage(
+            epochs=40, lr=2e-4, batch=64, truncation=Mixture(full=0.25), discriminator_lr_ratio=4.0, reconstruction_weight=10.0,
+            code_corruption=0.05, prior_samples=64, prior_truncation=Mixture(full=0.5), prior_temperature=0.85,
+            conditional_discriminator=True, global_head=True, ema_decay=0.999, augmentations=2, width=96,
+        ),
+    )  # fmt: skip
 
 
 def celeba(name: str, shape: Shape) -> RunConfig:
-    """CelebA: the first 40 of 100 codes of 500, sampled at temperature 0.8."""
+    """CelebA: CIFAR-10's preset with the first 40 of 100 codes of 500, sampled at temperature 0.8."""
     autoencoder = _residual_autoencoder(shape, length=40, codebook_size=500, widths=(64, 128, 256), blocks=2)
     prior = TransformerConfig(length=40, codebook_size=500, layers=6, width=320, hidden=1280, heads=5, dropout=0.2)
-    return RunConfig(
-        recipe="best",
+    base = cifar10(name, shape)
+    return replace(
+        base,
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=0.8),
         extra_codes=60,
-        pretrain=AutoencoderStage(epochs=15, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Full(), hflip=True),
-        ordered=AutoencoderStage(
-            epochs=40, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Mixture(full=0.25), hflip=True
-        ),
-        prior=PriorStage(epochs=24, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999, augmentations=2),
-        finetune=_color_finetune(),
-    )
-
-
-def _color_finetune() -> FinetuneStage:
-    """Fine-tune the decoder of colour images, of CIFAR-10 and CelebA alike."""
-    return FinetuneStage(
-        epochs=40,
-        lr=2e-4,
-        batch=64,
-        truncation=Mixture(full=0.25),
-        discriminator_lr_ratio=4.0,
-        reconstruction_weight=10.0,
-        code_corruption=0.05,
-        prior_samples=64,
-        prior_truncation=Mixture(full=0.5),
-        prior_temperature=0.85,
-        conditional_discriminator=True,
-        global_head=True,
-        ema_decay=0.999,
-        augmentations=2,
-        width=96,
+        prior=replace(base.prior, epochs=24, augmentations=2),
     )
 
 
@@ -152,15 +122,9 @@ def audio(name: str, shape: Shape) -> RunConfig:
         blocks=3,
     )
     pretrain = AutoencoderStage(
-        epochs=24,
-        lr=5e-4,
-        lr_schedule="cosine",
-        batch=64,
-        truncation=Full(),
-        padding="silence",
-        reconstruction_weight=paper.RELATIVE_ERROR_WEIGHT,
-        speed_perturb=0.1,
-    )
+        epochs=24, lr=5e-4, lr_schedule="cosine", batch=64, truncation=Full(), padding="silence",
+        reconstruction_weight=paper.RELATIVE_ERROR_WEIGHT, speed_perturb=0.1,
+    )  # fmt: skip
     return RunConfig(
         recipe="best",
         model=ModelConfig(
@@ -174,17 +138,10 @@ def audio(name: str, shape: Shape) -> RunConfig:
             epochs=16, lr=1e-3, lr_schedule="cosine", warmup=500, ema_decay=0.999, augmentations=8, speed_perturb=0.1
         ),
         finetune=FinetuneStage(
-            epochs=5,
-            lr=2e-4,
-            batch=64,
-            truncation=Mixture(full=0.25),
-            padding="silence",
-            reconstruction_weight=paper.RELATIVE_ERROR_WEIGHT,
-            spectral_weight=1.0,
-            augmentations=2,
-            speed_perturb=0.1,
+            epochs=5, lr=2e-4, batch=64, truncation=Mixture(full=0.25), padding="silence",
+            reconstruction_weight=paper.RELATIVE_ERROR_WEIGHT, spectral_weight=1.0, augmentations=2, speed_perturb=0.1,
         ),
-    )
+    )  # fmt: skip
 
 
 def _residual_autoencoder(

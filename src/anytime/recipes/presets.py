@@ -14,29 +14,18 @@ ShapeClass = Literal["mnist", "cifar10", "celeba", "greyscale-32", "greyscale-64
 
 PRESETS: dict[Recipe, dict[ShapeClass, Preset]] = {
     "paper": {
-        "mnist": paper.mnist,
-        "cifar10": paper.cifar10,
-        "celeba": paper.celeba,
-        "greyscale-32": paper.cifar10,
-        "greyscale-64": paper.celeba,
-        "audio": paper.audio,
+        "mnist": paper.mnist, "cifar10": paper.cifar10, "celeba": paper.celeba,
+        "greyscale-32": paper.cifar10, "greyscale-64": paper.celeba, "audio": paper.audio,
     },
     "best": {
-        "mnist": best.mnist,
-        "cifar10": best.cifar10,
-        "celeba": best.celeba,
-        "greyscale-32": best.greyscale_32,
-        "greyscale-64": best.greyscale_64,
-        "audio": best.audio,
+        "mnist": best.mnist, "cifar10": best.cifar10, "celeba": best.celeba,
+        "greyscale-32": best.greyscale_32, "greyscale-64": best.greyscale_64, "audio": best.audio,
     },
     "original": {
-        "mnist": original.mnist,
-        "cifar10": original.cifar10,
-        "celeba": original.celeba,
-        "greyscale-32": original.cifar10,
-        "greyscale-64": original.celeba,
+        "mnist": original.mnist, "cifar10": original.cifar10, "celeba": original.celeba,
+        "greyscale-32": original.cifar10, "greyscale-64": original.celeba,
     },
-}
+}  # fmt: skip
 
 
 def shape_class(shape: Shape) -> ShapeClass:

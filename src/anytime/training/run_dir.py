@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +19,16 @@ from anytime.data.recordings import Recordings
 from anytime.training.config import BaseRunConfig, RunConfig
 
 
-@dataclass(frozen=True, slots=True)
 class RunPaths:
     """Paths in a run directory."""
 
-    run_dir: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved config of the run."""
-        return self.run_dir / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        """Versions, hardware and data of every start."""
-        return self.run_dir / "environment.json"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON object per epoch."""
-        return self.run_dir / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Checkpoints, and the weights after each stage."""
-        return self.run_dir / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The finished model."""
-        return self.run_dir / "model"
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.config = run_dir / "config.json"  # the resolved config
+        self.environment = run_dir / "environment.json"  # versions, hardware and data of every start
+        self.metrics = run_dir / "metrics.jsonl"  # one object per epoch
+        self.checkpoints = run_dir / "checkpoints"
+        self.model = run_dir / "model"  # the finished model
 
     @property
     def finished(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Int16, UInt8
@@ -32,36 +32,42 @@ SAMPLE_POOL, SMOKE_SAMPLE_POOL = 50_000, 64
 Model = TypeVar("Model", bound=nn.Module)
 
 
-@runtime_checkable
-class RunSpec(Protocol[Model]):
-    """The stages of a run and the model that goes through them."""
+class RunSpec(Generic[Model]):
+    """The stages of a run and the model that they train."""
 
     stages: tuple[str, ...]
     model: Model
 
     def stage_module(self, stage: str) -> nn.Module:
         """Return the module whose weights are stored after a stage, for runs that reuse it."""
+        return self.model
 
     def task(self, index: int, seed: int, say: Callable[[str], None]) -> Task:
         """Return the task of a stage; `say` reports long work."""
+        raise NotImplementedError
 
     def finished(self) -> Model:
         """Return the finished model after all stages."""
+        return self.model.eval()
 
     def diagnostics(self, stage: str) -> code_stats.CodeStats | None:
         """Return the code statistics after a stage, or None if it does not change them or there are no codes."""
+        return None
 
     def save_grid(self, path: Path, stage: str) -> None:
         """Write an image grid of what the model has learned."""
+        raise NotImplementedError
 
     def save(self, directory: Path) -> None:
         """Save the finished model."""
+        cast(Any, self.model).save(directory)
 
     def load(self, directory: Path) -> Model:
         """Load the finished model."""
+        raise NotImplementedError
 
 
-class VQVAERunSpec:
+class VQVAERunSpec(RunSpec[AnytimeModel]):
     """An ordered autoencoder, a prior over its codes (Section 3), and optionally a fine-tuned decoder."""
 
     def __init__(
@@ -156,10 +162,6 @@ class VQVAERunSpec:
     def save_grid(self, path: Path, stage: str) -> None:
         """Write reconstructions, or samples in the prior stage."""
         sample_grids.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
-
-    def save(self, directory: Path) -> None:
-        """Save the model."""
-        self.model.save(directory)
 
     def load(self, directory: Path) -> AnytimeModel:
         """Load the finished model."""

@@ -21,7 +21,7 @@ from anytime.training.stages import AutoencoderStage
 from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
-    TaskDefaults,
+    Task,
     global_rows,
     optimizer_options,
     validation_batches,
@@ -74,8 +74,10 @@ def spectral_loss(
         return stft_distance(x, x_hat, torch.ones_like(x) if mask is None else mask, NOISE_FLOOR).mean()
 
 
-class AutoencoderTask(TaskDefaults):
+class AutoencoderTask(Task):
     """The stages "pretrain" and "ordered", which differ in the distribution of `keep`."""
+
+    module: VQVAE
 
     def __init__(
         self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor | Recordings, validation: Tensor, seed: int

@@ -28,7 +28,7 @@ from anytime.training.tasks.autoencoder import spectral_loss
 from anytime.training.tasks.task import (
     KeepSampler,
     Metrics,
-    TaskDefaults,
+    Task,
     global_rows,
     optimizer_options,
     validation_batches,
@@ -169,10 +169,11 @@ def corrupt_codes(codes: Int[Tensor, "batch length"], mean: float, seed: int, st
     return torch.where(corrupted, codes.roll(1, 0), codes)
 
 
-class FinetuneTask(TaskDefaults):
+class FinetuneTask(Task):
     """The stage "finetune". `sample_pool` holds codes sampled from the prior."""
 
     name = "finetune"
+    objective: FinetuneObjective
     keeps_last = True  # neither the discriminator's loss nor the error says how good the decoder is
 
     def __init__(

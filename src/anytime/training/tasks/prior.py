@@ -13,7 +13,7 @@ from anytime.priors import PriorNetwork
 from anytime.training.ema import EMA
 from anytime.training.schedules import warmup_lr
 from anytime.training.stages import PriorStage
-from anytime.training.tasks.task import Metrics, TaskDefaults, optimizer_options, validation_batches
+from anytime.training.tasks.task import Metrics, Task, optimizer_options, validation_batches
 
 
 class PriorObjective(nn.Module):
@@ -29,7 +29,7 @@ class PriorObjective(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), codes.flatten())[None]
 
 
-class PriorTask(TaskDefaults):
+class PriorTask(Task):
     """The stage "prior"; codes are `[n, length]` integers."""
 
     name = "prior"

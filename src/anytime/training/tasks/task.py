@@ -1,9 +1,9 @@
-"""The Task protocol: what the training loop knows of a stage, and helpers that several tasks share."""
+"""The base class of tasks: what the training loop knows of a stage, and helpers that several tasks share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,74 +18,41 @@ Metrics = dict[str, float]
 """Named values for the log; the first one selects the best epoch."""
 
 
-@runtime_checkable
-class Task(Protocol):
-    """What one stage trains: its batches, loss, optimizer and validation."""
+class Task:
+    """What one stage trains: its batches, loss, optimizer and validation. The loop knows nothing else of a stage."""
 
-    @property
-    def name(self) -> str:
-        """Name of the stage."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The module whose best weights are kept."""
-
-    @property
-    def objective(self) -> nn.Module:
-        """The module called in training; it holds `module`."""
-
-    @property
-    def loss_names(self) -> tuple[str, ...]:
-        """Names of the losses, in order."""
-
-    @property
-    def auxiliary(self) -> nn.Module | None:
-        """A module trained beside `module` that only this stage needs; kept in checkpoints alone."""
-
-    @property
-    def keeps_last(self) -> bool:
-        """Whether to keep the last epoch's weights because no validation loss says which are best."""
-
-    @property
-    def epochs(self) -> int:
-        """Epochs of the stage."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps in one epoch."""
+    name: str
+    module: nn.Module  # its best weights are kept
+    objective: nn.Module  # called in training; holds `module`
+    loss_names: tuple[str, ...]
+    auxiliary: nn.Module | None = None  # trained beside `module`, needed by this stage alone: kept in checkpoints only
+    keeps_last: bool = False  # keep the last weights, because no validation loss says which are best
+    epochs: int
+    steps_per_epoch: int
 
     def optimizer(self) -> torch.optim.Optimizer:
         """Return a new optimizer."""
+        raise NotImplementedError
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
+        raise NotImplementedError
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
         """Return this rank's part of the step's batch and what else the losses need; shapes are the same at every step."""
+        raise NotImplementedError
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         """Return the mean losses; the first is minimised."""
+        losses: Tensor = objective(*inputs)
+        return losses
 
     def after_step(self, step: int) -> None:
         """Update what the optimizer does not: an EMA, the codebook."""
 
     def validate(self) -> Metrics:
         """Return the metrics on the validation set."""
-
-
-class TaskDefaults:
-    """Defaults of a task: one module, the best epoch kept, losses straight from the objective."""
-
-    auxiliary: nn.Module | None = None
-    keeps_last = False
-
-    def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
-        """Return the objective's losses."""
-        losses: Tensor = objective(*inputs)
-        return losses
-
-    def after_step(self, step: int) -> None:
-        """Do nothing."""
+        raise NotImplementedError
 
 
 class KeepSampler:
