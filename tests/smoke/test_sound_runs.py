@@ -84,10 +84,10 @@ def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> No
     made = bundle(tmp_path / "ordered", "speakers", out=tmp_path / "shelf")
     assert load(made.folder, "cpu").sample(1, codes=2).data.shape == (1, 1, 15_360)
     page = (made.folder / model_card.FILE).read_text()
-    assert "| sounds | 0.96 s at 16 kHz |" in page and "complete sound" in page
-    assert "icture" not in page
-    with pytest.raises(UserError, match="makes sound"):
-        bundle(tmp_path / "ordered", "speakers", evaluation=tmp_path / "none.json", out=tmp_path / "shelf")
+    assert "| clips | 0.96 s at 16 kHz |" in page and "complete clip" in page
+    assert "image" not in page
+    with pytest.raises(UserError, match="generates audio"):
+        bundle(tmp_path / "ordered", "speakers", evaluations=[tmp_path / "none.json"], out=tmp_path / "shelf")
 
 
 def small(dataset: Dataset) -> RunConfig:

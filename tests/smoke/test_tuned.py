@@ -35,7 +35,7 @@ def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     made = bundle(run, "little", out=tmp_path / "shelf")
     page = (made.folder / model_card.FILE).read_text()
     assert "| epochs | 2 + 2 + 2 + 3 |" in page
-    assert all(f"Order: {text}." in page for text in code_stats["finetune"]["warnings"])
+    assert all(f"Codes: {text}." in page for text in code_stats["finetune"]["warnings"])
     outcome = run_cli("evaluate", run, "--scale", "smoke", "--samples", 40, "--fractions", "0.5,1")
     assert outcome.status == 0, outcome.err
     schedule = json.loads((run / "evaluation" / "evaluation.json").read_text())["schedule"]

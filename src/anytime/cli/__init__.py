@@ -22,6 +22,7 @@ VERBS = {
     "reconstruct": "Encode images or audio files and decode them from their first codes.",
     "evaluate": "Measure FID, error, bits and speed by number of codes, and write a report.",
     "reproduce": "Reproduce a figure or table of the paper. Without a name, list the experiments.",
+    "export": "Export a run as a bundle: quantised weights with a model card.",
     "bench": "Measure sampling speed on this machine by engine, batch size and number of codes.",
     "info": "Describe a model and check its files.",
 }

@@ -76,7 +76,7 @@ def _evaluated_code_stats(folder: Path, model: str) -> CodeStats | None:
     """Return the code statistics of a bundled model's evaluation, or nothing without one."""
     from anytime.core.config import read_json
     from anytime.evaluation import code_stats_view
-    from anytime.export.bundle import EVALUATION
+    from anytime.evaluation.model_card import EVALUATION
 
     path = folder / EVALUATION
     found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}

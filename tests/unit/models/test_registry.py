@@ -72,6 +72,14 @@ def test_bundled_models_are_small() -> None:
     assert registry.total_bytes(registry.BUNDLED_DIR) <= registry.MAX_BYTES == 20_000_000
 
 
+def test_model_cards_are_made_from_their_files(tmp_path: Path) -> None:
+    for name in registry.bundled_names():
+        folder = Path(shutil.copytree(registry.BUNDLED_DIR / name, tmp_path / name))
+        (folder / model_card.FILE).unlink()
+        text = model_card.write_card(folder).read_text(encoding="utf-8")
+        assert text == (registry.BUNDLED_DIR / name / model_card.FILE).read_text(encoding="utf-8")
+
+
 def test_bundled_models_get_no_worse_with_more_codes() -> None:
     """FID never rises by more than a point from any length to a longer one; the README shows the same numbers."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

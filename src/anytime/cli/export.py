@@ -1,0 +1,82 @@
+"""anytime export MODEL --to bundle"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from anytime.cli.options import Common, Model, option
+from anytime.core.errors import UserError
+
+EXAMPLES = (
+    "anytime export runs/mnist-best --to bundle --name mnist --out bundles",
+    "anytime export runs/mnist-best --to bundle --codes 8 --temperature 0.9 --out bundles",
+    "anytime export bundles/mnist --to bundle --evaluation bundles/mnist/evaluation/evaluation.json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Common):
+    """Arguments of `anytime export`."""
+
+    model: Model
+    to: Annotated[Literal["bundle"], option("bundle")]
+    """bundle: a directory with quantised weights and a model card, which `anytime.load` reads by path, or by name if it lies in
+    the package. MODEL is a run directory; a bundle as MODEL only gets the figures of --evaluation."""
+    name: Annotated[str | None, option("NAME")] = None
+    """Name of the bundle; by default the dataset of the model."""
+    codes: Annotated[int | None, option("N")] = None
+    """Keep only the first N codes; all by default."""
+    temperature: Annotated[float | None, option("T")] = None
+    """Default sampling temperature of the bundle; by default the run's."""
+    weights: Annotated[Literal["fp32", "bf16", "int8"], option("fp32|bf16|int8")] = "int8"
+    """Format of the prior's matrices."""
+    autoencoder: Annotated[Literal["fp32", "bf16", "int8"], option("fp32|bf16|int8")] = "bf16"
+    """Format of the autoencoder's kernels."""
+    evaluation: Annotated[tyro.conf.UseAppendAction[tuple[Path, ...]], option("FILE")] = ()
+    """An evaluation.json of the bundle, for the figures on its card; give it again for another temperature."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """Directory for the bundle, which is written to DIR/NAME; by default the models of the package."""
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    """Write a bundle, or add figures to the card of one."""
+    from anytime.core.config import read_json
+    from anytime.evaluation.model_card import TRAINING, add_evaluation
+    from anytime.export.bundle import Bundle, WeightFormats, bundle
+    from anytime.models import registry
+    from anytime.models.registry import CONFIG
+
+    source = Path(arguments.model)
+    if (source / TRAINING).is_file():
+        if not arguments.evaluation:
+            raise UserError(f"{source} is a bundle already; name a run directory, or add figures with --evaluation FILE")
+        for path in arguments.evaluation:
+            add_evaluation(source, path)
+        made = Bundle(source, read_json(source / CONFIG)["hash"], registry.total_bytes(source))
+    else:
+        formats = WeightFormats(prior=arguments.weights, autoencoder=arguments.autoencoder)
+        made = bundle(
+            source,
+            arguments.name or _dataset_name(source),
+            formats,
+            codes=arguments.codes,
+            temperature=arguments.temperature,
+            evaluations=arguments.evaluation,
+            out=arguments.out,
+        )
+    print(f"{made.folder}: {made.bytes / 1e6:.2f} MB")
+    if made.folder.parent == registry.BUNDLED_DIR:
+        total, most = registry.total_bytes(registry.BUNDLED_DIR) / 1e6, registry.MAX_BYTES / 1e6
+        print(f"all bundled models: {total:.2f} of {most:.0f} MB")
+    return {**asdict(made), "folder": str(made.folder)}
+
+
+def _dataset_name(run: Path) -> str:
+    from anytime.core.config import read_json
+    from anytime.models.registry import CONFIG, locate
+
+    return str(read_json(locate(run) / CONFIG)["name"])
