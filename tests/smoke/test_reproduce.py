@@ -89,7 +89,7 @@ def test_fid_rows(reproduced: Callable[..., Results]) -> None:
     assert "100 samples (the paper's: 50,000)" in found.schedule
     fewer = reproduced("fid", "--samples", 20)
     assert {row["samples"] for row in select(fewer, "ordered")} == {20}
-    assert all("no more than the 64 features" in row["warning"] for row in select(fewer, "ordered"))
+    assert all("20 samples for 64 features" in row["warning"] for row in select(fewer, "ordered"))
 
 
 def test_ordering_rows(reproduced: Callable[..., Results]) -> None:

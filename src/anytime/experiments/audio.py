@@ -115,10 +115,7 @@ def measure(runner: Runner) -> list[Row]:
     }
     timing = {"hardware": env["hardware"], "torch": env["torch"]}
     run_facts = {**facts, **timing, "samples": count, "temperatures": TEMPERATURES, "fractions": AUDIO_FRACTIONS}
-    runs = [
-        RunMeasurement(variant=variant, seed=s.seed, measure=partial(measurements.model_rows, variant), facts=run_facts)
-        for variant in VARIANTS
-    ]
+    runs = [RunMeasurement(variant, s.seed, partial(measurements.model_rows, variant), run_facts) for variant in VARIANTS]
     return runner.measure_runs(runs) + runner.measure_data(HELD_OUT, facts, measurements.data_rows)
 
 

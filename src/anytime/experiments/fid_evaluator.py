@@ -52,10 +52,10 @@ class FIDEvaluator:
         """
         fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else FID_FRACTIONS
         return RunMeasurement(
-            variant=variant,
-            seed=seed,
-            measure=partial(self._rows, variant, seed, fractions),
-            facts={**self.facts, "samples": self.count, "fractions": fractions},
+            variant,
+            seed,
+            partial(self._rows, variant, seed, fractions),
+            {**self.facts, "samples": self.count, "fractions": fractions},
             shared_with=FID_EXPERIMENTS,
             where={"fraction": 1.0} if full_length else {},
             labels=labels,

@@ -31,9 +31,7 @@ def measure(runner: Runner) -> list[Row]:
     for seed in runner.context.seeds:
         for series, variant in SERIES.items():
             labels = {"series": series, "seed": seed}
-            bits = RunMeasurement(
-                variant=variant, seed=seed, measure=partial(bits_row, x=x), facts=facts, part="bits", labels=labels
-            )
+            bits = RunMeasurement(variant, seed, partial(bits_row, x=x), facts, part="bits", labels=labels)
             runs += [bits, evaluator.measurement(variant, seed, labels)]
     return runner.measure_runs(runs)
 

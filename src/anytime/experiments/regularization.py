@@ -6,7 +6,7 @@ Every size is trained for the same epochs: fewer images mean fewer steps, for or
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import mean
 from typing import Any
 
@@ -36,21 +36,13 @@ def measure(runner: Runner) -> list[Row]:
     s, runs = runner.context, list[RunMeasurement]()
     evaluator, x = FIDEvaluator(runner), s.dataset.held_out[:EXAMPLES]
     runner.notes += ["the same epochs with fewer images", f"errors and bits of up to {EXAMPLES:,} images"]
-    for seed in s.seeds:
-        for size in SIZES:
-            for series in PAIR:
-                variant = with_examples(series, size)
-                train = training_subset(s.dataset, runner.plan(variant, seed).config).images
-                labels = {"series": series, "seed": seed, "images": len(train)}
-                errors = RunMeasurement(
-                    variant=variant,
-                    seed=seed,
-                    measure=partial(error_row, train=train[:EXAMPLES], x=x),
-                    facts={"x": digest(x), "train": digest(train[:EXAMPLES])},
-                    part="errors",
-                    labels=labels,
-                )
-                runs += [errors, evaluator.measurement(variant, seed, labels, full_length=True)]
+    for seed, size, series in product(s.seeds, SIZES, PAIR):
+        variant = with_examples(series, size)
+        train = training_subset(s.dataset, runner.plan(variant, seed).config).images
+        labels, few = {"series": series, "seed": seed, "images": len(train)}, train[:EXAMPLES]
+        facts = {"x": digest(x), "train": digest(few)}
+        errors = RunMeasurement(variant, seed, partial(error_row, train=few, x=x), facts, part="errors", labels=labels)
+        runs += [errors, evaluator.measurement(variant, seed, labels, full_length=True)]
     return sorted(runner.measure_runs(runs), key=lambda row: -row["images"])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,10 @@ class ExperimentContext:
     scale: Scale
     device: torch.device
     seeds: tuple[int, ...] = (0,)
-    samples: int | None = None
-    """Number of samples; None for the experiment's own."""
-    network: FeatureNetwork | None = None
-    """Features of FID, for experiments that measure it."""
+    samples: int | None = None  # None: the experiment's own number
+    network: FeatureNetwork | None = None  # of FID, for experiments that measure it
     runs: Path = Path("runs")
-    local: bool = False
-    """Whether the data is a local copy (`data`)."""
+    local: bool = False  # the data is a local copy
     command: str = ""
     reporter: Reporter = field(default_factory=SilentReporter)
     pause: Pause = NEVER
@@ -71,24 +68,19 @@ class ExperimentContext:
         return self.seeds[0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunMeasurement:
     """A measurement of one run."""
 
     variant: str
     seed: int
-    measure: Callable[[Any], list[Row]]
-    """Takes the loaded model: an AnytimeModel, VAE or DensityModel."""
-    facts: Mapping[str, Any]
-    """What the rows depend on, besides the run and the data."""
-    part: str = ""
-    """Distinguishes several measurements of a run."""
-    shared_with: Sequence[str] = ()
-    """Experiments that make the same measurement; with equal facts, theirs is used."""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    """Keep only rows with these values."""
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    """Values set in every row."""
+    measure: Callable[[Any], list[Row]]  # takes the AnytimeModel, VAE or DensityModel
+    facts: Mapping[str, Any]  # what the rows depend on, besides the run and the data
+    _: KW_ONLY
+    part: str = ""  # distinguishes several measurements of a run
+    shared_with: Sequence[str] = ()  # experiments that make the same measurement; with equal facts, theirs is used
+    where: Mapping[str, Any] = field(default_factory=dict)  # keep only rows with these values
+    labels: Mapping[str, Any] = field(default_factory=dict)  # set in every row
 
     @property
     def name(self) -> str:
@@ -126,19 +118,12 @@ class Runner:
         self, series: Mapping[str, str], measure: Callable[..., list[Row]], facts: Mapping[str, Any]
     ) -> list[Row]:
         """Measure each series, a name and its variant, for every seed; `measure` takes the model and `seed`."""
-        return self.measure_runs(
-            [
-                RunMeasurement(
-                    variant=variant,
-                    seed=seed,
-                    measure=partial(measure, seed=seed),
-                    facts=facts,
-                    labels={"series": name, "seed": seed},
-                )
-                for seed in self.context.seeds
-                for name, variant in series.items()
-            ]
-        )
+        measurements = [
+            RunMeasurement(variant, seed, partial(measure, seed=seed), facts, labels={"series": name, "seed": seed})
+            for seed in self.context.seeds
+            for name, variant in series.items()
+        ]
+        return self.measure_runs(measurements)
 
     def announce(self, measurements: Sequence[RunMeasurement]) -> None:
         """Say what must be trained; refuse data that is too small, and finished runs with another config or other data."""

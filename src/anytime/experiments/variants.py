@@ -43,18 +43,12 @@ class Variant:
     truncation: str | None = None
     layout: Layout | None = None
     prior: PriorType | None = None
-    fraction: float | None = None
-    """Length of the model, as a fraction of the recipe's."""
-    examples: int | None = None
-    """Number of training images; None for all."""
-    reduction: Reduction | None = None
-    """Reduction of the autoencoder's loss; None for the recipe's."""
-    select_by: Literal["total", "reconstruction"] | None = None
-    """Validation loss that selects the autoencoder's epoch; None for the recipe's."""
-    reuse: str | None = None
-    """The variant whose first stages are the same."""
-    run_suffix: str | None = None
-    """What follows the recipe in the run's name; None for the variant's name."""
+    fraction: float | None = None  # of the recipe's length
+    examples: int | None = None  # training images; None for all
+    reduction: Reduction | None = None  # of the autoencoder's loss
+    select_by: Literal["total", "reconstruction"] | None = None  # validation loss that selects the autoencoder's epoch
+    reuse: str | None = None  # the variant whose first stages are the same
+    run_suffix: str | None = None  # follows the recipe in the run's name; None for the variant's name
 
     @property
     def reuses_codes(self) -> bool:

@@ -64,7 +64,7 @@ def runner(experiment: str, dataset: data.Dataset, runs: Path) -> tuple[Runner, 
 
 
 def measurements(*variants: str, **facts: str) -> list[RunMeasurement]:
-    return [RunMeasurement(variant=variant, seed=0, measure=list, facts=facts) for variant in variants]
+    return [RunMeasurement(variant, 0, list, facts) for variant in variants]
 
 
 def test_experiment_announces_training(dataset: data.Dataset, tmp_path: Path) -> None:
