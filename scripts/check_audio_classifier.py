@@ -84,7 +84,7 @@ def non_digits(x: Float[Tensor, "n 1 time"], generator: torch.Generator) -> dict
         "digits backwards": x.flip(2),
         "digits in shuffled pieces of 100 ms": shuffle_segments(x, SAMPLE_RATE // 10, generator),
         "digits in shuffled pieces of 200 ms": shuffle_segments(x, SAMPLE_RATE // 5, generator),
-        "tones": 0.14 * torch.sin(2 * torch.pi * pitch * time),
+        "sinusoids": 0.14 * torch.sin(2 * torch.pi * pitch * time),
         "noise with the loudness of a digit": loudness * torch.randn(x.shape, generator=generator),
     }
 
