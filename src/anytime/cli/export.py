@@ -12,9 +12,8 @@ from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
 
 EXAMPLES = (
-    "anytime export runs/mnist-best --to bundle --name mnist --out bundles",
-    "anytime export runs/mnist-best --to bundle --codes 8 --temperature 0.9 --out bundles",
-    "anytime export bundles/mnist --to bundle --evaluation bundles/mnist/evaluation/evaluation.json",
+    "anytime train digits --recipe paper --scale smoke --out runs/digits",
+    "anytime export runs/digits --to bundle --codes 8 --temperature 0.9 --out bundles",
 )
 
 
