@@ -1,4 +1,4 @@
-"""Kill a run inside any stage and give the same command again: the model is that of an undisturbed run, byte for byte."""
+"""Kill a run inside any stage and run the same command again: the model equals that of an uninterrupted run, byte for byte."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def test_a_run_killed_in_every_stage(
     check_equal(run, finished(recipe))
 
 
-def test_a_finished_run_stays_what_it_is(launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path) -> None:
-    """The same command once more, and on a copy whose last checkpoint is all that is left."""
+def test_a_run_without_its_model_is_finished_from_the_last_checkpoint(
+    launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+) -> None:
+    """Run the same command on a copy without its model, whose last checkpoint is left."""
     run = tmp_path / "run"
     shutil.copytree(finished("best"), run)
     shutil.rmtree(run / "model")
@@ -60,7 +62,7 @@ def test_a_finished_run_stays_what_it_is(launcher: Any, finished: Finished, comm
 def test_a_run_killed_at_any_moment(
     recipe: str, seed: int, launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
 ) -> None:
-    """Kills some random steps and a random moment after the last one, wherever they fall: imports, a step, a write, a grid."""
+    """Kill at random moments, wherever they fall: during imports, a step, a write, a grid."""
     run, draw, kills, killed = tmp_path / "run", random.Random(seed), 0, True
     while killed and kills < 20:
         done = min(launcher.steps(run) + draw.randint(0, 25), len(STAGES) * STEPS)
@@ -75,7 +77,7 @@ def test_a_run_killed_at_any_moment(
 
 
 def after(launcher: Any, run: Path, steps: int, seconds: float) -> Callable[[], bool]:
-    """True once so many steps of a run were seen to be done and some time has passed since."""
+    """Return a condition that holds `seconds` after `steps` steps of a run are done."""
     seen: list[float] = []
 
     def condition() -> bool:
@@ -87,13 +89,13 @@ def after(launcher: Any, run: Path, steps: int, seconds: float) -> Callable[[], 
 
 
 def resumed(stderr_path: str) -> tuple[str, int] | None:
-    """The stage and the step at which a process says that it goes on."""
+    """Return the stage and the step at which a process says that it resumes."""
     found = re.search(r"^resuming the (\w+) stage at step (\d+) of (\d+)$", stderr_path, re.MULTILINE)
     return (found[1], int(found[2])) if found else None
 
 
 def check_equal(run: Path, reference: Path) -> None:
-    """The same model in bytes, the same errors and the same history, each epoch once and in order."""
+    """Check that model, errors and metrics are the same, with each epoch once and in order."""
     assert (run / WEIGHTS).read_bytes() == (reference / WEIGHTS).read_bytes()
     for name in ("model/config.json", "config.json", "errors.json", "samples/by-length.png"):
         assert (run / name).read_bytes() == (reference / name).read_bytes()
@@ -105,6 +107,6 @@ def check_equal(run: Path, reference: Path) -> None:
 
 
 def history(run: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl without what a clock says."""
+    """Read metrics.jsonl without the seconds."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]

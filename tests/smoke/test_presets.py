@@ -1,4 +1,4 @@
-"""`--scale smoke` finishes every preset within a minute, with the data at hand or without."""
+"""`--scale smoke` finishes every preset within a minute, with or without the data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_the_data_synthetic_examples_stand_in(name: str, run_cli: RunCLI
 
 
 def test_the_original_vqvae(run_cli: RunCLI, tmp_path: Path) -> None:
-    """The baseline goes through the same loop, is told apart by its name and is checked by the same laws."""
+    """The baseline goes through the same loop and passes the same checks."""
     run = tmp_path / "run"
     done = run_cli("train", "cifar10", "--recipe", "original", "--scale", "smoke", "--out", run, "--json")
     assert done.status == 0
@@ -54,7 +54,7 @@ def test_the_original_vqvae(run_cli: RunCLI, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "celeba", "folder"])
 def test_with_the_data(name: str, run_cli: RunCLI, tmp_path: Path) -> None:
-    """Copies in their published form, with more held-out examples than a smoke run may look at."""
+    """Train on copies in the published format, with more held-out examples than a smoke run uses."""
     data = tmp_path / "data"
     data.mkdir()
     COPIES[name](data)
@@ -80,28 +80,28 @@ def pixels(count: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, *shape), np.uint8)
 
 
-def copy_of_fashion(folder: Path) -> None:
-    (folder / "train-images-idx3-ubyte").write_bytes(to_idx(pixels(600, 28, 28)))
-    (folder / "t10k-images-idx3-ubyte").write_bytes(to_idx(pixels(2000, 28, 28)))
+def copy_of_fashion(directory: Path) -> None:
+    (directory / "train-images-idx3-ubyte").write_bytes(to_idx(pixels(600, 28, 28)))
+    (directory / "t10k-images-idx3-ubyte").write_bytes(to_idx(pixels(2000, 28, 28)))
 
 
-def copy_of_cifar10(folder: Path) -> None:
-    np.savez(folder / "cifar10.npz", x_train=pixels(600, 32, 32, 3), x_test=pixels(2000, 32, 32, 3))
+def copy_of_cifar10(directory: Path) -> None:
+    np.savez(directory / "cifar10.npz", x_train=pixels(600, 32, 32, 3), x_test=pixels(2000, 32, 32, 3))
 
 
-def copy_of_celeba(folder: Path) -> None:
-    faces = folder / "img_align_celeba"
+def copy_of_celeba(directory: Path) -> None:
+    faces = directory / "img_align_celeba"
     faces.mkdir()
     parts = [0] * 150 + [1] * 50 + [2] * 400
     for number, image in enumerate(pixels(len(parts), 72, 64, 3), 1):
         Image.fromarray(image).save(faces / f"{number:06}.jpg")
     lines = (f"{number:06}.jpg {part}\n" for number, part in enumerate(parts, 1))
-    (folder / "list_eval_partition.txt").write_text("".join(lines))
+    (directory / "list_eval_partition.txt").write_text("".join(lines))
 
 
-def copy_of_a_folder(folder: Path) -> None:
+def copy_of_a_folder(directory: Path) -> None:
     for number, image in enumerate(pixels(300, 40, 48, 3)):
-        Image.fromarray(image).save(folder / f"{number}.png")
+        Image.fromarray(image).save(directory / f"{number}.png")
 
 
 COPIES: dict[str, Callable[[Path], None]] = {

@@ -1,4 +1,4 @@
-"""Two processes on a CPU: the same weights on both ranks, those of one process at the same global batch, and resuming.
+"""Two processes on a CPU: equal weights on both ranks, equal to one process at the same global batch, and resuming.
 
 torch's gloo may abort at the interpreter's exit, after the work is done: what counts is the file each rank leaves before.
 """
@@ -20,7 +20,7 @@ from anytime.core.storage import read_tensors
 
 CLOSE = 1e-4
 SETTINGS = {
-    # Dropout masks are drawn per rank. The decay makes entries die within a few steps, so that restarts are tried too.
+    # Dropout masks differ by rank. The decay makes entries die within a few steps, so that they are revived too.
     # Several epochs, so that a busy machine has time to kill the run inside them.
     "paper": ["model.prior.dropout=0", "ordered.epochs=5"],
     "best": ["model.prior.dropout=0", "ordered.epochs=5", "model.autoencoder.quantizer.ema_decay=0.6"],
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def on_two_ranks(launcher: Any, states: Path, what: str, *words: object) -> list[dict[str, Tensor]]:
-    """What rank 0 and rank 1 held at the end."""
+    """Return the tensors of rank 0 and rank 1 at the end."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, rank.__file__, what, str(states), *map(str, words)]
     done = subprocess.run(command, env=launcher.environment, capture_output=True, text=True, timeout=120)
@@ -38,14 +38,14 @@ def on_two_ranks(launcher: Any, states: Path, what: str, *words: object) -> list
 
 
 def furthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> tuple[float, str]:
-    """The largest difference of two sets of tensors, and where it is."""
+    """Return the largest difference of two sets of tensors and its name."""
     assert a.keys() == b.keys()
     return max((float((a[name].detach().double() - b[name].detach().double()).abs().max()), name) for name in a)
 
 
 @pytest.mark.parametrize("recipe", ["paper", "best"])
 def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: Any, tmp_path: Path) -> None:
-    """The first half is the command under torchrun, killed in the ordered stage; the second goes on in the same folder."""
+    """Run the command under torchrun, kill it in the ordered stage, and resume in the same directory."""
     run = tmp_path / "two"
     assignments = [word for setting in SETTINGS[recipe] for word in ("--set", setting)]
     words = ("train", "digits", "--scale", "smoke", "--recipe", recipe, "--out", run, *assignments)
@@ -67,7 +67,7 @@ def test_two_ranks_killed_and_resumed_match_one_process(recipe: str, launcher: A
 
 @pytest.mark.slow
 def test_resuming_two_ranks_changes_nothing(launcher: Any, tmp_path: Path) -> None:
-    """With dropout: each rank's masks are addressed by the step, so they come back too."""
+    """With dropout: each rank's masks are functions of the step."""
     words = ("train", "digits", "--scale", "smoke", "--recipe", "best")
     launcher.kill_inside(
         "prior", tmp_path / "killed", *words, "--out", tmp_path / "killed", stderr_path=tmp_path / "said", ranks=2

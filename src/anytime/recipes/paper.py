@@ -17,7 +17,7 @@ from anytime.training.config import RunConfig, Shape, image_shape
 from anytime.training.stages import AutoencoderStage, PriorStage
 
 RELATIVE_ERROR_WEIGHT = 100.0
-"""Weight that turns the squared error of audio into a share of its energy: 1 / RMS², with an RMS of 0.1 (`audio_io.LEVEL`).
+"""Weight that turns the squared error of audio into a share of its energy: 1 / RMS² (`data.audio_io.TARGET_RMS`).
 
 Unweighted, the error is so small that the quantizer's terms win, and latents and codebook shrink to zero together.
 """

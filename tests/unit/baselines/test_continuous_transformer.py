@@ -45,11 +45,11 @@ def test_draws_follow_the_mixtures_distribution_function() -> None:
     wide = LogisticMixture(
         *(part.expand(n, *part.shape) for part in (one.weights, one.means, one.log_scales, one.channel_coeffs))
     )
-    drawn = sample_real(wide, torch.rand(n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
+    sampled = sample_real(wide, torch.rand(n, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
     for edge in (-2.0, -0.5, 0.0, 0.7, 3.0):
         below = torch.sigmoid((edge - one.means[0]) * torch.exp(-one.log_scales[0]))
         expected = float((one.weights.softmax(-1) * below).sum())
-        assert float((drawn < edge).double().mean()) == pytest.approx(expected, abs=0.015)
+        assert float((sampled < edge).double().mean()) == pytest.approx(expected, abs=0.015)
 
 
 def test_the_density_far_out_is_finite() -> None:
@@ -78,7 +78,7 @@ def test_a_row_of_a_sample_does_not_see_how_many_follow() -> None:
 
 @torch.no_grad()
 def test_a_unit_changes_the_bits_by_its_logarithm() -> None:
-    """The same law for numbers sixteen times larger costs four bits more each."""
+    """The same density of values sixteen times larger costs four more bits per value."""
     torch.manual_seed(0)
     prior = ContinuousTransformer(SMALL).eval()
     values = torch.randn(5, 7)

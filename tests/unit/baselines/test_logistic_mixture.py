@@ -63,16 +63,18 @@ def test_samples_follow_the_mixture(seed: int) -> None:
     levels = ((x + 1) / 2 * 255).round().long()
     torch.testing.assert_close(GRID[levels], x)
     pairs = torch.cartesian_prod(GRID, GRID)
-    law = log_likelihood(parse_mixture(given.expand(len(pairs), -1), 2), pairs).exp().view(256, 256)
+    probabilities = log_likelihood(parse_mixture(given.expand(len(pairs), -1), 2), pairs).exp().view(256, 256)
     for channel in (0, 1):
-        expected = law.sum(1 - channel) * count
+        expected = probabilities.sum(1 - channel) * count
         observed = torch.bincount(levels[:, channel], minlength=256)
         usual = expected > 10
         chi_square = ((observed - expected).square() / expected)[usual].sum().item()
         freedom = int(usual.sum()) - 1
         assert chi_square <= freedom + 5 * (2 * freedom) ** 0.5
     product = (x[:, 0] * x[:, 1]).mean().item()
-    assert product == pytest.approx(float((pairs.prod(1) * law.flatten()).sum()), abs=0.02), "the channels go together"
+    assert product == pytest.approx(float((pairs.prod(1) * probabilities.flatten()).sum()), abs=0.02), (
+        "the channels are correlated"
+    )
 
 
 @pytest.mark.parametrize(("channels", "count"), [(1, 30), (2, 60), (3, 100)])

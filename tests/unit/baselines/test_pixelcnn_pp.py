@@ -28,20 +28,20 @@ def images(model: PixelCNNPlusPlus, count: int) -> Tensor:
 
 
 def test_no_pixel_sees_itself_or_a_later_one(colour: PixelCNNPlusPlus) -> None:
-    """By gradients, at every place of the picture; and there is no blind spot: everything before is seen."""
+    """By gradients at every position of the image, which also show that there is no blind spot."""
     x = images(colour, 1).requires_grad_()
     parameters = colour(x)
     assert parameters.shape == (1, mixture_parameter_count(3, 3), 8, 8)
-    for place in range(64):
-        (gradient,) = torch.autograd.grad(parameters[0, :, place // 8, place % 8].square().sum(), x, retain_graph=True)
+    for position in range(64):
+        (gradient,) = torch.autograd.grad(parameters[0, :, position // 8, position % 8].square().sum(), x, retain_graph=True)
         sizes = gradient[0].abs().amin(0).flatten()
-        assert (gradient[0].flatten(1)[:, place:] == 0).all(), f"place {place} looks ahead"
-        assert (sizes[:place] > 0).all(), f"place {place} has a blind spot"
+        assert (gradient[0].flatten(1)[:, position:] == 0).all(), f"position {position} looks ahead"
+        assert (sizes[:position] > 0).all(), f"position {position} has a blind spot"
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 4, 12)])
 def test_sampling_computes_what_the_whole_network_would(shape: tuple[int, int, int]) -> None:
-    """The mixture that every pixel was drawn from is the one that the finished picture gives it."""
+    """Every pixel is sampled from the mixture that the full pass gives for the finished image."""
     model, seen = network(shape), []
     hook = model.head.register_forward_hook(lambda module, inputs, output: seen.append(output[:, :, 0, 0]))
     x = model.sample(3, seed=1)

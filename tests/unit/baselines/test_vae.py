@@ -39,9 +39,9 @@ def test_the_divergence_is_the_gaussians() -> None:
 
 def test_a_draw_has_the_posteriors_moments() -> None:
     posterior = Posterior(torch.full((1, 1, 1), 2.0), torch.full((1, 1, 1), math.log(9.0)))
-    drawn = posterior.rsample(torch.randn(20_000, 1, 1, generator=torch.Generator().manual_seed(0)))
-    assert float(drawn.mean()) == pytest.approx(2, abs=0.1)
-    assert float(drawn.std()) == pytest.approx(3, abs=0.1)
+    sampled = posterior.rsample(torch.randn(20_000, 1, 1, generator=torch.Generator().manual_seed(0)))
+    assert float(sampled.mean()) == pytest.approx(2, abs=0.1)
+    assert float(sampled.std()) == pytest.approx(3, abs=0.1)
 
 
 @torch.no_grad()
@@ -53,8 +53,8 @@ def test_the_losses_are_the_bound_by_hand(vae: VAE) -> None:
     losses, posterior = vae(x, keep, noise), vae.posterior(x)
     for row, k in enumerate(keep.tolist()):
         latents = posterior.rsample(noise)[row : row + 1, :k]
-        law = torch.distributions.Normal(vae.decode(latents), 0.2)
-        reconstruction = -law.log_prob(x[row : row + 1]).sum() / 144
+        normal = torch.distributions.Normal(vae.decode(latents), 0.2)
+        reconstruction = -normal.log_prob(x[row : row + 1]).sum() / 144
         kl = posterior.kl()[row, :k].sum() / 144
         torch.testing.assert_close(losses.reconstruction[row], reconstruction, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(losses.kl[row], kl)
@@ -89,12 +89,12 @@ def test_its_networks_are_the_vq_models(shape: tuple[int, int, int]) -> None:
 
 
 def test_saved_and_loaded_is_the_same(vae: VAE, tmp_path: Path) -> None:
-    folder = vae.save(tmp_path / "a")
-    again = load_vae(folder)
+    directory = vae.save(tmp_path / "a")
+    again = load_vae(directory)
     assert again.config == vae.config
-    assert (again.save(tmp_path / "b") / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    assert json.loads((folder / "config.json").read_text())["format"] == 1
+    assert (again.save(tmp_path / "b") / "model.safetensors").read_bytes() == (directory / "model.safetensors").read_bytes()
+    assert sorted(path.name for path in directory.iterdir()) == ["config.json", "model.safetensors"]
+    assert json.loads((directory / "config.json").read_text())["format"] == 1
 
 
 def test_it_has_no_codes_to_sample(vae: VAE, tmp_path: Path) -> None:
@@ -102,16 +102,16 @@ def test_it_has_no_codes_to_sample(vae: VAE, tmp_path: Path) -> None:
         load(vae.save(tmp_path))
 
 
-def test_folders_that_hold_no_vae(tiny: AnytimeModel, vae: VAE, tmp_path: Path) -> None:
+def test_a_directory_without_a_vae_is_refused(tiny: AnytimeModel, vae: VAE, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"another kind of model than vae"):
         load_vae(copy.deepcopy(tiny).save(tmp_path / "codes"))
     with pytest.raises(UserError, match=r"is not a saved model: it holds no model\.safetensors"):
         load_vae(tmp_path)
-    folder = vae.save(tmp_path / "vae")
+    directory = vae.save(tmp_path / "vae")
     VAE(replace(SMALL, length=4)).save(tmp_path / "other")
-    (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
+    (tmp_path / "other" / "model.safetensors").replace(directory / "model.safetensors")
     with pytest.raises(UserError, match=r"does not fit its config\.json"):
-        load_vae(folder)
+        load_vae(directory)
 
 
 @pytest.mark.parametrize(

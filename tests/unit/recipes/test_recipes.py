@@ -1,19 +1,23 @@
-"""The paper's numbers, once more."""
+"""Presets: the paper's numbers, ours, and what `build_config` makes of them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 
 import pytest
 
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.truncation import Full, Geometric, Mixture, Uniform
+from anytime.core.config import to_dict
 from anytime.core.errors import UserError
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
+from anytime.recipes.build import AnyRecipe, build_config
 from anytime.recipes.modify import with_layout, with_scale, with_truncation
 from anytime.recipes.presets import preset
-from anytime.training.config import RunConfig
+from anytime.training.config import RunConfig, Shape
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
 
@@ -128,8 +132,8 @@ def test_smoke_is_small_but_keeps_shapes_and_stages(name: str) -> None:
     assert max(smoke.model.autoencoder.widths) <= 8
     assert smoke.model.prior.width <= 32 and smoke.model.prior.layers <= 2
     assert smoke.examples is not None and smoke.examples <= 256
-    for stage, global_head in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
-        assert (stage.epochs, stage.truncation, stage.reduction) == (2, global_head.truncation, global_head.reduction)
+    for stage, same in ((smoke.pretrain, full.pretrain), (smoke.ordered, full.ordered)):
+        assert (stage.epochs, stage.truncation, stage.reduction) == (2, same.truncation, same.reduction)
     assert smoke.prior.epochs == 2
 
 
@@ -150,14 +154,14 @@ def test_digits_have_their_own_recipe_and_the_papers() -> None:
 
 @pytest.mark.parametrize(("shape", "length"), [((1, 28, 28), 16), ((3, 32, 32), 20), ((3, 64, 64), 40)])
 def test_best_is_within_the_papers_code_budget_and_finetunes_the_decoder(shape: tuple[int, int, int], length: int) -> None:
-    best, reference = preset("pictures", "best", shape), preset("pictures", "paper", shape)
+    best, reference = preset("images", "best", shape), preset("images", "paper", shape)
     ours, theirs = best.model.autoencoder, reference.model.autoencoder
     assert ours.length == best.model.prior.length == length <= theirs.length
     assert ours.quantizer.codebook_size == theirs.quantizer.codebook_size
     assert best.finetune is not None and best.finetune.prior_samples > 0
     assert best.training_model.autoencoder.length == {16: 16, 20: 40, 40: 100}[length] <= theirs.length
     assert best.prior.augmentations == {16: 1, 20: 18, 40: 2}[length], (
-        "digits are not mirrored, and large pictures are not moved"
+        "digits are not flipped, and large images are not shifted"
     )
     temperatures = {16: (1.0, 1.0), 20: (0.7, 0.85), 40: (0.8, 0.85)}[length]
     assert (best.model.temperature, best.finetune.prior_temperature) == temperatures, "what docs/recipe.md says"
@@ -175,7 +179,7 @@ def test_image_augmentations_are_limited() -> None:
     with pytest.raises(UserError, match=r"`prior\.augmentations` is at most 18 for images, not 19"):
         replace(best, prior=replace(best.prior, augmentations=19))
     audio = preset("audiomnist", "best", (1, 15_360))
-    replace(audio, prior=replace(audio.prior, augmentations=19))  # recordings are played at ever other places
+    replace(audio, prior=replace(audio.prior, augmentations=19))  # each augmentation of a recording is another crop
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 30), (1, 50, 50), (3, 64, 60)])
@@ -195,3 +199,48 @@ def test_a_seed_outside_its_range_is_refused(seed: int) -> None:
     config: RunConfig = preset("mnist", "paper", (1, 28, 28))
     with pytest.raises(UserError, match="`seed`"):
         replace(config, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "shape", "digest"),
+    [
+        ("paper", "mnist", (1, 28, 28), "af5b8f19ae4a"),
+        ("paper", "cifar10", (3, 32, 32), "e44684a7d9fd"),
+        ("paper", "celeba", (3, 64, 64), "0b6adef8c339"),
+        ("paper", "vctk", (1, 15_360), "3105d346f558"),
+        ("original", "cifar10", (3, 32, 32), "140c14684496"),
+        ("best", "digits", (1, 28, 28), "f49a2209db10"),
+        ("best", "mnist", (1, 28, 28), "8eb2e2cf342c"),
+        ("best", "cifar10", (3, 32, 32), "11acad70c8f7"),
+        ("best", "celeba", (3, 64, 64), "e803eeb76e58"),
+        ("best", "vctk", (1, 15_360), "b05047f8243c"),
+        ("vae", "cifar10", (3, 32, 32), "671705a7719d"),
+        ("pca", "mnist", (1, 28, 28), "b9e0dbf60e0c"),
+    ],
+)
+def test_no_value_of_a_preset_changes_unnoticed(recipe: AnyRecipe, name: str, shape: Shape, digest: str) -> None:
+    """Whoever changes a value on purpose changes the digest of its configs at all scales, too."""
+    configs = [to_dict(build_config(name, recipe, shape, scale)) for scale in ("smoke", "short", "full")]
+    assert hashlib.sha256(json.dumps(configs, sort_keys=True).encode()).hexdigest()[:12] == digest
+
+
+def test_overrides_come_last() -> None:
+    settings = {"truncation": "full", "seed": 3, "examples": 64}
+    config = build_config("mnist", "paper", (1, 28, 28), "smoke", **settings, overrides=["ordered.epochs=7", "examples=32"])  # type: ignore[arg-type]
+    assert isinstance(config, RunConfig)
+    assert (config.ordered.truncation, config.ordered.epochs, config.seed, config.examples) == (Full(), 7, 3, 32)
+
+
+def test_a_gpu_computes_in_bfloat16_but_not_at_smoke_scale() -> None:
+    full, smoke = (build_config("mnist", "paper", (1, 28, 28), scale, device="cuda") for scale in ("full", "smoke"))
+    assert (full.precision, full.compile, full.graph) == ("bfloat16", True, True)
+    assert (smoke.precision, smoke.compile, smoke.graph) == ("float32", False, False)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "option"), [("vae", "prior"), ("vae", "layout"), ("pca", "length"), ("pixels", "truncation")]
+)
+def test_options_that_do_not_go_with_a_baseline(recipe: AnyRecipe, option: str) -> None:
+    values = {"prior": "lstm", "layout": "spatial", "length": 8, "truncation": "full"}
+    with pytest.raises(UserError, match=f"`{option}` does not go with `recipe` {recipe}"):
+        build_config("mnist", recipe, (1, 28, 28), **{option: values[option]})  # type: ignore[arg-type]

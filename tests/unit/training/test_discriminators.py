@@ -1,4 +1,4 @@
-"""Judges by themselves: what they score, what they learn, and how pictures are changed for them."""
+"""Discriminators: their logits, what they learn, and the augmentation of their inputs."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_augmentation_is_deterministic_and_differentiable() -> None:
     assert augmented.shape == x.shape
     assert torch.equal(augmented, augment_images(x, uniforms))
     assert not torch.equal(augmented, x)
-    assert (augmented == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "moved or cut, something is missing from most"
+    assert (augmented == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "most images are shifted or have a square cut out"
     shifted, brighter = uniforms.clone(), uniforms.clone()
     shifted[:, 3:5] = torch.tensor([0.5, 0.25])  # neither brighter nor cut
     brighter[:, 3:5] = torch.tensor([0.6, 0.25])
-    moved = augment_images(x, shifted)
-    assert not (moved[:, :, 8:24, 8:24] == 0).any(), "the middle is in every image"
-    assert (augment_images(x, brighter) - moved).abs().max().item() == pytest.approx(0.1, abs=1e-6)
+    base = augment_images(x, shifted)
+    assert not (base[:, :, 8:24, 8:24] == 0).any(), "the middle is in every image"
+    assert (augment_images(x, brighter) - base).abs().max().item() == pytest.approx(0.1, abs=1e-6)
     augmented.sum().backward()
     assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5

@@ -43,13 +43,13 @@ def dataset() -> data.Dataset:
 
 @pytest.fixture(scope="module")
 def truncated(dataset: data.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run_dir = tmp_path_factory.mktemp("spare") / "cut"
+    run_dir = tmp_path_factory.mktemp("extra") / "truncated"
     train(config(), dataset, run_dir, CPU, SilentReporter(), "")
     return run_dir
 
 
 def test_the_sample_pool_has_its_own_temperature(dataset: data.Dataset) -> None:
-    """Not at the model's, which says how the finished model is drawn from."""
+    """The model's own temperature is for the finished model."""
     plan = config()
     assert plan.finetune is not None
     pools = []
@@ -160,7 +160,7 @@ def test_reusable_stages(truncated: Path, dataset: data.Dataset, tmp_path: Path)
 def test_extra_codes_are_refused() -> None:
     with pytest.raises(UserError, match="`extra_codes` must be at least 0, not -1"):
         config(extra_codes=-1)
-    assert with_truncation(config(), Full()).extra_codes == 0, "without an order the last codes are no worse than the first"
+    assert with_truncation(config(), Full()).extra_codes == 0, "without an order the last codes are not worse than the first"
     spatial, square = with_layout(config(16, 4), "spatial"), with_prior(config(), "pixelcnn")
     assert spatial.extra_codes == square.extra_codes == 0
     for wrong in (spatial, square, preset("cifar10", "original", (3, 32, 32))):

@@ -1,4 +1,4 @@
-"""Tuning a decoder against a judge: who learns from what, and that codes keep their meaning."""
+"""Fine-tuning the decoder against a discriminator: which loss trains what, and that codes keep their meaning."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STAGE = FinetuneStage(epochs=2, truncation=Uniform(), batch=16, code_corruption=
 
 
 def task(tiny: AnytimeModel, stage: FinetuneStage = STAGE, seed: int = 3) -> FinetuneTask:
-    """With codes drawn at random."""
+    """Return a task with random codes."""
     data, autoencoder = synthetic_images("strokes", (1, 28, 28), count=64), copy.deepcopy(tiny.autoencoder)
     torch.manual_seed(0)
     discriminator = ImageDiscriminator(stage.width, 1 + CONDITION_CHANNELS * stage.conditional_discriminator, 28)
@@ -57,7 +57,7 @@ def task(tiny: AnytimeModel, stage: FinetuneStage = STAGE, seed: int = 3) -> Fin
 
 
 def with_true_codes(made: FinetuneTask) -> FinetuneTask:
-    """The same on a codebook that tells latents apart, with the examples' own codes."""
+    """Give the task a codebook that tells latents apart, and the examples' own codes."""
     nn.init.normal_(made.model.quantizer.codebook)
     made.train, made.validation = (EncodedExamples(x, encode_dataset(made.model, x)) for x, _ in (made.train, made.validation))
     return made
@@ -101,9 +101,9 @@ def test_encoder_and_codebook_are_frozen_and_the_decoder_learns(tiny: AnytimeMod
         optimizer.step()
         history.append(dict(zip(names, losses.tolist(), strict=True)))
     assert history[-1]["reconstruction"] < 0.8 * history[0]["reconstruction"]
-    assert history[-1]["discriminator"] < history[0]["discriminator"], "the judge learns to tell them apart"
-    moved = {name.split(".")[0] for name, tensor in made.model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert moved == {"decoder"}
+    assert history[-1]["discriminator"] < history[0]["discriminator"]
+    changed = {name.split(".")[0] for name, tensor in made.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {"decoder"}
     assert torch.equal(encode_dataset(made.model, made.train.x), made.train.codes), "codes keep their meaning"
 
 
@@ -223,7 +223,7 @@ def test_ema_weights_follow_the_live_weights() -> None:
     torch.testing.assert_close(averaged.weight.detach(), start + 0.1)
     ema.update(1001)
     torch.testing.assert_close(averaged.weight.detach(), start + 0.19)
-    ema.update(0)  # at the beginning the memory is a tenth
+    ema.update(0)  # at the first step the decay is 0.1
     torch.testing.assert_close(averaged.weight.detach(), start + 0.19 + 0.9 * 0.81)
     same = EMA(averaged, 0.0)
     same.update(0)
@@ -240,7 +240,7 @@ def test_prior_samples_may_have_their_own_truncation(tiny: AnytimeModel) -> None
 
 
 def discriminator_inputs(made: FinetuneTask) -> list[Tensor]:
-    """What the judge sees of a step: real pictures, and twice those that are made."""
+    """Return the discriminator's inputs in one step: real images, and the decoded ones twice."""
     seen = list[Tensor]()
 
     def watch(x: Tensor) -> DiscriminatorOutput:
@@ -265,14 +265,14 @@ def test_each_fake_is_paired_with_a_real_example(tiny: AnytimeModel) -> None:
     assert torch.equal(real, torch.cat([x, x, x[:8]])), "beside an example its own original"
     changed, numbers = discriminator_inputs(made)[0], made.inputs(0)[3]
     assert torch.equal(changed, augment_images(real, numbers)), "changed as the one that is made"
-    assert all(math.isfinite(value) for value in made.validate().values()), "there nothing is drawn"
+    assert all(math.isfinite(value) for value in made.validate().values()), "without prior samples"
 
 
 def test_the_discriminator_is_conditioned_on_keep_and_source(tiny: AnytimeModel) -> None:
     made = task(tiny, replace(STAGE, prior_samples=8, conditional_discriminator=True))
     fraction = made.inputs(0)[2].float() / made.model.length
     for planes in (x[:, 1:].flatten(2) for x in discriminator_inputs(made)):
-        assert (planes == planes[..., :1]).all(), "one number for a picture"
+        assert (planes == planes[..., :1]).all(), "one number per image"
         assert torch.equal(planes[:, 0, 0], fraction), "real ones are said to be of the same kind"
         assert planes[:, 1, 0].tolist() == [0] * 16 + [1] * 8
     assert all(math.isfinite(value) for value in made.validate().values())
@@ -307,7 +307,7 @@ def test_validation_changes_nothing(tiny: AnytimeModel) -> None:
 
 @pytest.fixture(scope="module")
 def audio_batch() -> tuple[VQVAE, Tensor]:
-    dataset = synthetic_audio("tones", count=64)
+    dataset = synthetic_audio("audio", count=64)
     config = with_scale(preset("audiomnist", "best", dataset.shape), "smoke").model.autoencoder
     torch.manual_seed(0)
     return VQVAE(config), dataset.validation

@@ -1,4 +1,4 @@
-"""Runs that begin alike: what is taken over, and how far."""
+"""Reusing finished stages of another run with the same settings."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from anytime.training.tasks.task import Task
 
 
 def tasks(device: torch.device) -> list[Task]:
-    """An autoencoder's, a prior's, a sound's and tuning tasks, a judge of pictures told or not, on the same small data."""
+    """Tasks of every kind on small data: autoencoder, prior, audio, and fine-tuning with a conditional discriminator or not."""
     config = with_scale(preset("digits", "paper", (1, 28, 28)), "smoke")
     torch.manual_seed(0)
     model = AnytimeModel(config.model).to(device)
@@ -45,8 +45,8 @@ def tasks(device: torch.device) -> list[Task]:
 
 
 def audio_tasks(device: torch.device) -> list[Task]:
-    """With a spectral loss and a running-mean codebook; and a decoder against a judge."""
-    dataset = synthetic_audio("tones", count=64)
+    """Return an autoencoder task with spectral loss and EMA codebook, and the fine-tuning of its decoder."""
+    dataset = synthetic_audio("audio", count=64)
     config = with_scale(preset("audiomnist", "best", dataset.shape), "smoke")
     assert isinstance(dataset.train, Recordings) and config.finetune is not None
     torch.manual_seed(0)
@@ -62,7 +62,7 @@ def audio_tasks(device: torch.device) -> list[Task]:
 
 
 def image_finetuning(device: torch.device, conditional_discriminator: bool) -> Task:
-    """A decoder against a judge that learns faster, on true codes and on drawn ones, its running mean beside it."""
+    """Return a fine-tuning task with prior samples, EMA weights and a faster discriminator."""
     dataset = data.synthetic_images("mnist", (1, 28, 28), count=128)
     config = with_scale(preset("mnist", "best", dataset.shape), "smoke")
     assert config.finetune is not None
@@ -80,8 +80,9 @@ def image_finetuning(device: torch.device, conditional_discriminator: bool) -> T
 
 TASK_NAMES = ["autoencoder", "prior", "audio", "finetune", "image-finetune", "conditional-finetune"]
 STEPS = [40, 40] + [12] * (len(TASK_NAMES) - 2)
-"""A game multiplies rounding, and so do latents that change their codes. On an H200 the losses of two plain runs against the
-told judge differ by at most 2e-5 over 12 steps and by up to 5e-4 four steps on; those of a plain and a replayed run too."""
+"""Adversarial training amplifies rounding, and so do latents that change their codes. On an H200 the losses of two eager runs
+against the conditional discriminator differ by at most 2e-5 over 12 steps and by up to 5e-4 four steps later. The same holds
+for an eager and a replayed run."""
 
 
 def trained(task: Task, compute: Compute, steps: int) -> tuple[dict[str, torch.Tensor], list[list[float]]]:

@@ -34,7 +34,7 @@ def test_keep_is_sampled_per_example_at_every_step(tiny: AnytimeModel) -> None:
     keeps = torch.stack([made.keeps.at(step, 16) for step in range(40)])
     assert keeps.min() == 1 and keeps.max() == tiny.length
     assert len(keeps.unique(dim=0)) == 40, "steps repeat each other"
-    assert (keeps.float().std(1) > 0).all(), "all samples of a step are cut alike"
+    assert (keeps.float().std(1) > 0).all(), "all examples of a step have the same keep"
 
 
 def test_keep_is_a_function_of_seed_and_step(tiny: AnytimeModel) -> None:
@@ -140,8 +140,8 @@ def test_the_priors_optimizer_and_lr(tiny: AnytimeModel) -> None:
 
 
 def test_audio_padding_is_masked_or_learned_as_silence() -> None:
-    dataset = synthetic_audio("tones", count=64)
-    config = with_scale(preset("tones", "paper", dataset.shape), "smoke").model.autoencoder
+    dataset = synthetic_audio("audio", count=64)
+    config = with_scale(preset("audio", "paper", dataset.shape), "smoke").model.autoencoder
     torch.manual_seed(0)
     model = VQVAE(config).eval()
     x, keep = dataset.validation, torch.full((len(dataset.validation),), config.length)
@@ -156,8 +156,8 @@ def test_audio_padding_is_masked_or_learned_as_silence() -> None:
 
 
 def test_audio_is_cropped_differently_in_every_epoch() -> None:
-    dataset = synthetic_audio("tones", count=8)
-    config = with_scale(preset("tones", "paper", dataset.shape), "smoke").model.autoencoder
+    dataset = synthetic_audio("audio", count=8)
+    config = with_scale(preset("audio", "paper", dataset.shape), "smoke").model.autoencoder
     stage = replace(STAGE, batch=8)
     task = AutoencoderTask("ordered", stage, VQVAE(config), dataset.train, dataset.validation, seed=1)
     first, second = (task.inputs(step)[0] for step in (0, 1))
@@ -167,7 +167,7 @@ def test_audio_is_cropped_differently_in_every_epoch() -> None:
 
 
 def test_the_spectral_loss_is_added_and_logged() -> None:
-    dataset = synthetic_audio("tones", count=64)
+    dataset = synthetic_audio("audio", count=64)
     config = with_scale(preset("audiomnist", "best", dataset.shape), "smoke")
     torch.manual_seed(0)
     stage = replace(config.ordered, reconstruction_weight=100.0, spectral_weight=2.0, padding="masked")

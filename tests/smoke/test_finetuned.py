@@ -1,4 +1,4 @@
-"""Our recipe for pictures through all four stages: the order is examined again behind the last, and the card knows of it."""
+"""The best recipe for images through all four stages: code statistics after fine-tuning, and the model card."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     assert code_stats["finetune"]["error"] == pytest.approx(error_by_codes(load(run, "cpu"), validation, range(17)), rel=1e-5)
     shown = json.loads(run_cli("info", run, "--json").out.splitlines()[-1])["code_stats"]
     assert shown == code_stats["ordered"] | code_stats["prior"] | code_stats["finetune"]
-    made = bundle(run, "little", out=tmp_path / "shelf")
+    made = bundle(run, "little", out=tmp_path / "models")
     page = (made.folder / model_card.FILE).read_text()
     assert "| epochs | 2 + 2 + 2 + 3 |" in page
     assert all(f"Codes: {text}." in page for text in code_stats["finetune"]["warnings"])
