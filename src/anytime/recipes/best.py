@@ -1,4 +1,4 @@
-"""Our best recipe, at the paper's code budget or below it: one preset per dataset (docs/recipe.md, docs/log.md).
+"""Our best recipe, at the paper's code budget or below it: one preset per dataset (docs/deviations.md, docs/log.md).
 
 Images: residual networks, an EMA codebook, EMA weights, and a decoder fine-tuned against a discriminator on the codes of
 examples and of the prior. The prior is smaller than the paper's, so that samples come faster.

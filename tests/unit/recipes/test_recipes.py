@@ -164,7 +164,7 @@ def test_best_is_within_the_papers_code_budget_and_finetunes_the_decoder(shape: 
         "digits are not flipped, and large images are not shifted"
     )
     temperatures = {16: (1.0, 1.0), 20: (0.7, 0.85), 40: (0.8, 0.85)}[length]
-    assert (best.model.temperature, best.finetune.prior_temperature) == temperatures, "what docs/recipe.md says"
+    assert (best.model.temperature, best.finetune.prior_temperature) == temperatures, "what docs/deviations.md says"
     is_color = shape[0] == 3
     assert (best.finetune.epochs, best.finetune.conditional_discriminator, best.finetune.global_head) == (
         40 if is_color else 20,
