@@ -17,6 +17,7 @@ from anytime.core.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     import torch
 
+    from anytime.evaluation.benchmark import SamplingSpeed
     from anytime.model import AnytimeModel
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
@@ -61,8 +62,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     from anytime.cli.output import check_out_dir
     from anytime.core.environment import environment
-    from anytime.core.results import Results, Row, Verdict
-    from anytime.evaluation.benchmark import engine_rows, findings, hf_baseline_rows
+    from anytime.core.results import Results
+    from anytime.evaluation.benchmark import Schedule, decide, engine_speeds, hf_baseline_speeds
     from anytime.evaluation.hf_baseline import CACHES
     from anytime.evaluation.model_card import redact_paths
 
@@ -80,18 +81,18 @@ def run(arguments: Arguments) -> dict[str, Any]:
     counts = sorted({*range(every, model.length + 1, every), model.length})
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
     hf_baseline = _hf_precisions(arguments.hf_baseline, device)
-    rows: list[Row] = []
+    speeds: list[SamplingSpeed] = []
     print(HEADER)
     for engine, precision in engines:
-        rows += engine_rows(model, engine, precision, batches, counts, repeats, _print_row)
+        speeds += engine_speeds(model, engine, precision, Schedule(batches, counts, repeats, _print_speed))
         _empty_cache(model.device)
     for precision in hf_baseline:
         for cache in CACHES:
             # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
             lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
-            rows += hf_baseline_rows(model, precision, cache, hf_batches, lengths, repeats, _print_row)
+            speeds += hf_baseline_speeds(model, precision, cache, Schedule(hf_batches, lengths, repeats, _print_speed))
             _empty_cache(model.device)
-    verdicts = [Verdict(**asdict(finding)) for finding in findings(rows)]
+    rows, verdicts = [asdict(speed) for speed in speeds], decide(speeds)
     for verdict in verdicts:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     facts = environment(model.device) | _versions()
@@ -158,10 +159,10 @@ def _hf_precisions(text: str | None, device: str) -> Sequence[str]:
     return precisions
 
 
-def _print_row(row: dict[str, Any]) -> None:
+def _print_speed(speed: SamplingSpeed) -> None:
     print(
-        f"{row['series']:<28}{row['batch']:>6}{row['codes']:>6}{1000 * row['p50']:>11.2f}{1000 * row['p95']:>11.2f}"
-        f"{row['ms_per_step']:>9.3f}{row['per_second']:>11.1f}{row['decode_fraction']:>8.1%}{row['times_roofline']:>9.1f}",
+        f"{speed.series:<28}{speed.batch:>6}{speed.codes:>6}{1000 * speed.p50:>11.2f}{1000 * speed.p95:>11.2f}"
+        f"{speed.ms_per_step:>9.3f}{speed.per_second:>11.1f}{speed.decode_fraction:>8.1%}{speed.times_roofline:>9.1f}",
         flush=True,
     )
 

@@ -1,4 +1,4 @@
-"""A finished model held against the laws, for `anytime info --check`."""
+"""Check a finished model against the laws, for `anytime info --check`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anytime.priors.prior import Prior
 
 @torch.no_grad()
 def check_model(model: AnytimeModel, n: int = 4) -> dict[str, bool]:
-    """Which laws this model keeps on a few samples."""
+    """Return which laws the model keeps on a few samples."""
     full = model.sample(n, seed=1)
     half = model.sample(n, seed=1, fraction=0.5)
     shape = (n, *model.config.autoencoder.shape)

@@ -1,4 +1,4 @@
-"""Other samplers of the same size behind the interface that `speed` times, so that one loop measures all of them."""
+"""The Hugging Face baseline: `generate` on a GPT-2 of the prior's size, timed as our sampler is."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ CACHES: tuple[CacheKind, ...] = ("dynamic", "static")
 
 
 def has_huggingface() -> bool:
+    """Return whether Hugging Face transformers is installed."""
     return importlib.util.find_spec("transformers") is not None
 
 
@@ -47,11 +48,13 @@ class HFSampler:
 
     @torch.no_grad()
     def sample(self, n: int, *, seed: int, codes: int) -> Sample:
+        """Generate and decode."""
         codes_sampled = self.generate_codes(n, seed=seed, codes=codes)
         return Sample(self.decode(codes_sampled), codes_sampled, 0.0, seed, torch.arange(n), SamplingSettings(), "huggingface")
 
     @torch.no_grad()
     def generate_codes(self, n: int, *, seed: int, codes: int) -> Int[Tensor, "batch count"]:
+        """Generate codes with `generate`."""
         torch.manual_seed(seed)
         start = torch.full((n, 1), self.config.codebook_size, device=self.device)
         options = {"cache_implementation": "static"} if self.cache == "static" else {}
@@ -59,10 +62,9 @@ class HFSampler:
             start, attention_mask=torch.ones_like(start), do_sample=True, top_k=0, min_new_tokens=codes, max_new_tokens=codes,
             pad_token_id=0, **options,
         )[:, 1:]  # fmt: skip
-        return codes_sampled.clamp(
-            max=self.config.codebook_size - 1
-        )  # the start symbol may be drawn; the decoder does not know it
+        return codes_sampled.clamp(max=self.config.codebook_size - 1)  # the start symbol may be sampled: it has no latent
 
     @torch.no_grad()
     def decode(self, codes: Int[Tensor, "batch prefix"]) -> Tensor:
+        """Decode with our decoder."""
         return self.decoder(codes)

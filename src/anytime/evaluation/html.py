@@ -1,4 +1,4 @@
-"""Documents that are one HTML file: every picture is inside, nothing is fetched."""
+"""Reports as one HTML file, with all images inside."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ td { font-variant-numeric: tabular-nums } .facts td { overflow-wrap: anywhere }
 
 
 def html_page(title: str, parts: Iterable[str]) -> str:
-    """The whole file, its parts one after the other under the title."""
+    """Return the whole file: a title and its parts."""
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
     return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n{body}\n</body></html>\n"
 
 
 def image(kind: str, content: bytes, caption: str) -> str:
-    """A picture file (`kind` is png or gif) with words below it."""
+    """Return an image (`kind` is png or gif) with its caption."""
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
 
 
 def facts_table(facts: Mapping[str, str]) -> str:
-    """A name and a text in every line."""
+    """Return a table of names and texts."""
     cells = "\n".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts.items())
     return f'<table class="facts">{cells}</table>'
 
 
 def table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Names across, then line by line."""
+    """Return a table with a head."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     body = "\n".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
     return f"<table><tr>{head}</tr>\n{body}</table>"

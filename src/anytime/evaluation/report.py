@@ -1,4 +1,4 @@
-"""A run's report: one HTML file with curves, errors and samples by code length, drawn from the run's own files."""
+"""The training report: one HTML file with loss curves, errors and samples by code count."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ from anytime.model import AnytimeModel
 from anytime.training import log
 from anytime.training.sample_grids import code_rows
 
-REPORT_EXAMPLES = 2000  # held-out examples behind the error curve: enough for three digits, seconds on a CPU
-FRAMES = 32  # of the animation: a hundred of them, of faces, weigh as much as all the rest twenty times over
+REPORT_EXAMPLES = 2000  # held-out examples for the error curve: enough for three digits, seconds on a CPU
+FRAMES = 32  # of the animation: a hundred frames of faces would be most of the report
 FRAME_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    paths: dict[str, Path]  # what was written, by name
-    metrics: dict[str, Any]  # what was measured
+    """A report on disk."""
+
+    paths: dict[str, Path]  # written files by name
+    metrics: dict[str, Any]  # measured values
 
 
 def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
-    """Write `report.html`, a labelled grid of samples by code length and an animation into a finished run's folder."""
+    """Write `report.html`, a grid of samples by code count and an animation into a finished run directory."""
     sample = model.sample(64, seed=0)
     errors = error_by_codes(model, dataset.held_out[:REPORT_EXAMPLES], range(model.length + 1))
     rows = labelled_rows([(label, x[:16]) for label, x in code_rows(model, sample.codes)])
@@ -62,7 +64,7 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
 
 
 def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
-    """A VAE's errors by number of groups, from its mean code; it draws no samples to show."""
+    """Write a VAE's errors by number of latent groups; it has no samples to show."""
     errors = mean_errors(dataset.held_out[:REPORT_EXAMPLES], range(vae.length + 1), vae.latents, vae.decode, vae.device)
     path = folder / "errors.json"
     facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
@@ -71,7 +73,7 @@ def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
 
 
 def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
-    """The held-out bits per dimension of a density."""
+    """Write the held-out bits per dimension of a density model."""
     x = dataset.held_out[:REPORT_EXAMPLES]
     bits = held_out_bits_per_dim(model, x, seed)
     path = folder / "bits.json"
@@ -80,7 +82,7 @@ def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, se
 
 
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
-    """The samples sharpening from one code to all; long codes in strides."""
+    """Decode the samples from one code to all codes, in at most 32 frames."""
     counts = np.linspace(1, model.length, min(model.length, FRAMES)).round().astype(int)
     scale = 1 if model.is_audio else max(1, 64 // model.config.autoencoder.shape[-1])
     return [grid(model.decode(codes[:, :count]).cpu(), scale=scale) for count in counts]
@@ -90,19 +92,19 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
     metrics = log.read(folder / "metrics.jsonl")
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}"
     parts = [
-        "<p>Codes are drawn one by one, the most important first; every prefix decodes to a complete sample.</p>",
+        "<p>Codes are generated one by one, the most important first; every prefix decodes to a complete sample.</p>",
         image("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
-        image("gif", animation, "One batch sharpening code by code."),
+        image("gif", animation, "A batch refined code by code."),
         *_curves(metrics, errors, "samples in [-1, 1]" if model.is_audio else "pixels in [0, 1]"),
         *code_stats_section(read_code_stats(folder)),
-        "<h2>How it was made</h2>",
+        "<h2>Provenance</h2>",
         _table(folder, metrics),
     ]
     return html_page(title, parts)
 
 
 def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> list[str]:
-    """Loss curves and the error by code length; without matplotlib, the errors as a sentence."""
+    """Return loss curves and the error by code count; without matplotlib, the errors as text."""
     if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
         return [f"<p>Curves need matplotlib (the extra <code>plots</code>). Error from 0, 1, … codes: {text}.</p>"]
@@ -114,7 +116,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
         lines = [line for line in metrics if line["stage"] == stage]
         for part in ("train", "validation"):
             axes.plot([line["epoch"] for line in lines], [line[part]["loss"] for line in lines], label=part, marker=".")
-        axes.set(title=stage, xlabel="epoch", ylabel="nats a code" if stage == "prior" else "loss")
+        axes.set(title=stage, xlabel="epoch", ylabel="nats per code" if stage == "prior" else "loss")
         axes.legend()
     curve = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
     axes = curve.subplots()
@@ -123,7 +125,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
     return [
         "<h2>Training</h2>",
         image("png", plot_png(losses), "Loss by epoch, on training and validation data."),
-        "<h2>Error by code length</h2>",
+        "<h2>Error by code count</h2>",
         image("png", plot_png(curve), f"Held-out reconstruction error, {unit}, from the first codes."),
     ]
 

@@ -43,7 +43,7 @@ class Summary:
             self.audio_players,
             *missing,
             *(image("png", content, self.captions[name]) for name, content in self.images.items()),
-            "<h2>How it was made</h2>",
+            "<h2>Provenance</h2>",
             facts_table(facts),
         ]
         return html_page(title, parts)

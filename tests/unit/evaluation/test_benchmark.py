@@ -1,19 +1,20 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from anytime.evaluation.benchmark import findings
+from anytime.evaluation.benchmark import SamplingSpeed, decide
 from anytime.metrics.roofline import Hardware, roofline_seconds, step_cost
 from anytime.priors.transformer import TransformerConfig
 
 CONFIG = TransformerConfig(length=70, codebook_size=1000)
 
 
-def row(series: str, p50: float, codes: int = 70, batch: int = 100, decode: float = 0.1) -> dict[str, Any]:
-    times = {"p50": p50, "draw_seconds": p50 - decode / 2, "decode_seconds": decode, "decode_fraction": decode / p50}
-    return {"series": series, "batch": batch, "codes": codes, "fraction": codes / 70, **times}
+def row(series: str, p50: float, codes: int = 70, batch: int = 100, decode: float = 0.1) -> SamplingSpeed:
+    return SamplingSpeed(
+        series=series, batch=batch, codes=codes, fraction=codes / 70, p50=p50, p95=p50, repeats=1, per_second=batch / p50,
+        ms_per_step=1.0, draw_seconds=p50 - decode / 2, decode_seconds=decode, decode_fraction=decode / p50,
+        roofline_seconds=1.0, times_roofline=p50, bandwidth=1.0, flops=1.0,
+    )  # fmt: skip
 
 
 def test_a_step_reads_the_weights_and_the_filled_cache() -> None:
@@ -25,7 +26,7 @@ def test_a_step_reads_the_weights_and_the_filled_cache() -> None:
     assert more - moved == 2 * (100 * 70 - 1) * 2 * 6 * 512
 
 
-def test_the_limit_is_the_slower_of_memory_and_arithmetic() -> None:
+def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
     slow_memory, slow_arithmetic = Hardware(1e9, 1e18), Hardware(1e18, 1e9)
     moved, done = (sum(step_cost(CONFIG, 8, i, 2)[kind] for i in range(5)) for kind in range(2))
     assert roofline_seconds(CONFIG, 8, 5, 2, slow_memory) == pytest.approx(moved / 1e9)
@@ -41,7 +42,7 @@ def test_ratios_are_to_the_best_of_the_others() -> None:
         row("huggingface dynamic bf16", 1.0),
         row("huggingface dynamic bf16", 0.1, codes=35),
     ]
-    fp32, fastest, *_ = findings(rows)
+    fp32, fastest, *_ = decide(rows)
     assert fp32.holds
     assert fp32.evidence.startswith("2.00 times as fast: anytime compiled bf16 2 s, huggingface dynamic fp32 4 s")
     assert not fastest.holds
@@ -49,20 +50,17 @@ def test_ratios_are_to_the_best_of_the_others() -> None:
 
 
 @pytest.mark.parametrize(("half", "straight"), [(0.55, True), (0.4, True), (0.7, False)])
-def test_a_line_is_judged_with_the_decode_set_apart(half: float, straight: bool) -> None:
+def test_linearity_sets_decoding_apart(half: float, straight: bool) -> None:
     rows = [row("anytime cuda bf16", t, codes) for codes, t in ((7, 0.19), (35, half), (70, 1.0))]
-    _, found = findings(rows)
+    _, found = decide(rows)
     assert found.holds is straight
     assert "decoding takes 10.0% of all" in found.evidence
 
 
 @pytest.mark.parametrize(("decode", "little"), [(0.1, True), (0.2, False)])
-def test_what_decoding_adds_is_told_of_full_length(decode: float, little: bool) -> None:
-    """The fake's decode hides half of itself behind the drawing."""
+def test_decoding_overhead_at_full_length(decode: float, little: bool) -> None:
+    """Half of the decoding overlaps with sampling."""
     rows = [row("anytime cuda bf16", 1.0, decode=decode), row("anytime cuda bf16", 0.5, 35, decode=decode)]
-    (found,) = findings([*rows, row("huggingface static bf16", 1.0, 35)])
+    (found,) = decide([*rows, row("huggingface static bf16", 1.0, 35)])
     assert found.holds is little
-    assert (
-        found.evidence
-        == {0.1: "0.053 of 0.95 s; asked for by itself, 0.105", 0.2: "0.111 of 0.9 s; asked for by itself, 0.222"}[decode]
-    )
+    assert found.evidence == {0.1: "0.053 of 0.95 s; decoding alone 0.105", 0.2: "0.111 of 0.9 s; decoding alone 0.222"}[decode]
