@@ -25,8 +25,8 @@ def losses(run: Path, stage: str) -> list[float]:
     ("name", "kind", "length", "summary"),
     [("mnist", "lstm", 16, "LSTM: 2 layers"), ("cifar10", "pixelcnn", 70, "PixelCNN on 9 × 9: 3 layers")],
 )
-def test_another_prior(name: str, kind: str, length: int, summary: str, run_cli: RunCLI, tmp_path: Path) -> None:
-    """70 codes on 9 × 9 leave eleven places empty; the loss is on the 70."""
+def test_other_priors(name: str, kind: str, length: int, summary: str, run_cli: RunCLI, tmp_path: Path) -> None:
+    """70 codes on 9 × 9 leave eleven positions empty; the loss is on the 70."""
     run = tmp_path / "run"
     words = ("train", name, "--scale", "smoke", "--set", "prior.lr=0.01", "--out", run)
     assert run_cli(*words, "--prior", kind).status == 0
@@ -73,7 +73,7 @@ def test_a_subset_of_the_data(run_cli: RunCLI, tmp_path: Path) -> None:
 
 
 def test_a_vae_through_the_same_loop(run_cli: RunCLI, tmp_path: Path) -> None:
-    """Ordered and standard share their first stage; a run that lost its end gets it back to the byte."""
+    """Ordered and standard share their first stage; a run that lost its last checkpoint ends with the same bytes."""
     run, other = tmp_path / "run", tmp_path / "other"
     words = ("train", "cifar10", "--recipe", "vae", "--scale", "smoke")
     done = run_cli(*words, "--out", run, "--json")
@@ -101,4 +101,4 @@ def test_a_vae_through_the_same_loop(run_cli: RunCLI, tmp_path: Path) -> None:
         assert "is a VAE and has no codes" in run_cli(*verb).sentence
     with pytest.raises(UserError, match="is a VAE and has no codes"):
         bundle(run, "little", out=tmp_path / "shelf")
-    assert not list(tmp_path.rglob("code_stats.json")), "there are no codes to be in order"
+    assert not list(tmp_path.rglob("code_stats.json")), "a VAE has no codes"

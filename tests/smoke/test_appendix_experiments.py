@@ -1,4 +1,4 @@
-"""The appendix's experiments at smoke scale: what they share, what their rows hold, and what models without codes refuse."""
+"""The appendix's experiments at smoke scale: reuse, rows, and what models without codes refuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measurement(runs: Path, experiment: str, name: str) -> dict[str, Any]:
 
 
 def test_runs_and_measurements_are_reused(appendix_runs: Path) -> None:
-    """The ordered and the unordered run are those of `fid`, and so is what was measured of them."""
+    """The runs of `fid` and their measurements are reused."""
     said = {
         name: (appendix_runs / f"{name}.err").read_text() for name in ("priors", "truncation", "tailored", "regularization")
     }
@@ -49,7 +49,7 @@ def test_runs_and_measurements_are_reused(appendix_runs: Path) -> None:
     assert "training digits-paper-smoke-unordered-0" not in said["tailored"] + said["regularization"]
 
 
-def test_whoever_comes_first_measures_for_the_others(appendix_runs: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+def test_the_first_experiment_measures_for_the_others(appendix_runs: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     own = Path(shutil.copytree(appendix_runs, tmp_path / "runs"))
     (own / "measured" / "fid-digits-smoke.json").unlink()
     outcome = run_cli("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out", tmp_path)
@@ -64,7 +64,7 @@ def test_stages_are_reused(appendix_runs: Path) -> None:
         return [line for line in read(appendix_runs / f"digits-{variant}-0" / "metrics.jsonl") if line["stage"] == stage]
 
     for variant in ("lstm", "pixelcnn"):
-        assert lines(f"paper-smoke-{variant}", "ordered") == lines("paper-smoke-ordered", "ordered"), "the seconds too"
+        assert lines(f"paper-smoke-{variant}", "ordered") == lines("paper-smoke-ordered", "ordered"), "with equal seconds"
     for p in ("0.03", "0.1"):
         assert lines(f"paper-smoke-geometric-{p}", "pretrain") == lines("paper-smoke-ordered", "pretrain")
         assert lines(f"paper-smoke-geometric-{p}", "ordered") != lines("paper-smoke-ordered", "ordered")
@@ -121,7 +121,7 @@ def test_models_without_codes_are_not_sampled(
         assert f"is {what} and has no codes to sample" in run_cli(*verb).sentence
 
 
-def test_a_density_by_hand(run_cli: RunCLI, tmp_path: Path) -> None:
+def test_train_a_density_model(run_cli: RunCLI, tmp_path: Path) -> None:
     words = ("train", "digits", "--recipe", "pca", "--scale", "smoke", "--set", "prior.epochs=1", "--out", tmp_path / "run")
     done = run_cli(*words, "--json")
     assert done.status == 0, done.err

@@ -1,4 +1,4 @@
-"""The layout experiment on two tiny runs, and its verdicts on made-up numbers."""
+"""The layout experiment on two tiny runs, and its verdicts on synthetic numbers."""
 
 from __future__ import annotations
 

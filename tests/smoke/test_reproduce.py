@@ -1,4 +1,4 @@
-"""Every experiment at smoke scale through `anytime reproduce`, on runs that all share; killed and paused ones go on."""
+"""Every experiment at smoke scale through `anytime reproduce`, on shared runs; killed and paused experiments resume."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SMOKE = ("--dataset", "digits", "--scale", "smoke")
 
 @pytest.fixture
 def own(experiment_runs: Path, tmp_path: Path) -> Path:
-    """A copy of the runs without what was measured."""
+    """A copy of the runs without their measurements."""
     return Path(shutil.copytree(experiment_runs, tmp_path / "runs", ignore=shutil.ignore_patterns("measured", "results")))
 
 
 @pytest.fixture
 def reproduced(run_cli: RunCLI, experiment_runs: Path, tmp_path: Path) -> Callable[..., Results]:
-    """`reproduced("fid")`: an experiment's results, by the command."""
+    """`reproduced("fid")`: the results of an experiment."""
 
     def give(name: str, *words: object) -> Results:
         outcome = run_cli("reproduce", name, *SMOKE, "--runs-dir", experiment_runs, "--out", tmp_path / "out", *words)
         assert outcome.status == 0, outcome.err
-        assert "training digits" not in outcome.err, "the runs are there"
+        assert "training digits" not in outcome.err, "the runs exist"
         return results.read(tmp_path / "out" / name / "digits.json")
 
     return give
@@ -44,7 +44,7 @@ def reproduced(run_cli: RunCLI, experiment_runs: Path, tmp_path: Path) -> Callab
 @pytest.mark.parametrize(
     "name", [name for name, experiment in EXPERIMENTS.items() if experiment.has_data and not experiment.is_audio]
 )
-def test_an_experiment(name: str, run_cli: RunCLI, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_experiment(name: str, run_cli: RunCLI, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     runs = request.getfixturevalue("appendix_runs" if EXPERIMENTS[name].scale == "short" else "experiment_runs")
     outcome = run_cli("reproduce", name, *SMOKE, "--runs-dir", runs, "--out", tmp_path, "--json")
     assert outcome.status == 0, outcome.err
@@ -60,7 +60,7 @@ def test_an_experiment(name: str, run_cli: RunCLI, request: pytest.FixtureReques
     assert found.environment["scale"] == "smoke"
     assert found.schedule.startswith("scale smoke; ")
     for place in (str(runs), str(tmp_path), str(ROOT)):
-        assert place not in path.read_text(), "a machine's path"
+        assert place not in path.read_text(), "no path of this machine"
     variants = {key.split()[0]: training["command"] for key, training in found.environment["training"].items()}
     assert set(variants) == set(EXPERIMENTS[name].runs)
     assert all(command.startswith("anytime train digits --recipe ") for command in variants.values())
@@ -135,7 +135,7 @@ def test_samples_and_priority_code_rows(reproduced: Callable[..., Results]) -> N
 def test_killed_between_training_and_measuring(
     own: Path, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The unordered run is trained, then the process dies; the same command trains nothing again."""
+    """Killed after the unordered run is trained; the same command does not train it again."""
     shutil.rmtree(own / "digits-paper-smoke-unordered-0")
     command = ("reproduce", "ordering", *SMOKE, "--runs-dir", own, "--out", tmp_path / "out")
     load = runner.load
@@ -160,7 +160,7 @@ def test_killed_between_training_and_measuring(
 
 
 def test_killed_inside_fid(own: Path, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What was gathered of a run's samples is gone on with, to the same numbers; the features are then removed."""
+    """A killed measurement resumes from its saved features and gives the same numbers; the features are then removed."""
     monkeypatch.setattr(feature_stats, "CHUNK", 25)
     monkeypatch.setattr(feature_stats, "SAVE_SECONDS", 0.0)
     command = ("reproduce", "fid", *SMOKE, "--runs-dir", own, "--out")
@@ -187,7 +187,7 @@ def test_killed_inside_fid(own: Path, run_cli: RunCLI, monkeypatch: pytest.Monke
 
 
 def test_work_in_parts(own: Path, experiment_runs: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """`--minutes` stops at the next safe point with status 0, and the parts come to what one go gives."""
+    """`--minutes` stops at the next safe point with status 0, and the parts give the same rows as one call."""
     shutil.rmtree(own / "digits-paper-smoke-unordered-0")
     command = ("reproduce", "ordering", *SMOKE, "--runs-dir", own, "--out", tmp_path)
     hurried, stops = (*command, "--minutes", 1e-6, "--json"), []
@@ -209,7 +209,7 @@ def test_work_in_parts(own: Path, experiment_runs: Path, run_cli: RunCLI, tmp_pa
 
 
 def test_two_seeds(own: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """Each seed has its own runs; the original VQ-VAE is there once, and what is known is not measured again."""
+    """Each seed has its own runs; the original VQ-VAE has one run."""
     outcome = run_cli("reproduce", "fid", *SMOKE, "--seeds", "0,1", "--samples", 20, "--runs-dir", own, "--out", tmp_path)
     assert outcome.status == 0, outcome.err
     found = results.read(tmp_path / "fid" / "digits.json")
@@ -240,4 +240,4 @@ def test_results_of_another_format_are_refused(tmp_path: Path, run_cli: RunCLI) 
     for text, named in (('{"format": 0}', "format 0"), ('{"format": 1, "rows": []}', "not a results file of this version")):
         path.write_text(text)
         assert named in run_cli("reproduce", "ordering", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).sentence
-    assert not (tmp_path / "runs").exists(), "told before any work"
+    assert not (tmp_path / "runs").exists(), "refused before any work"

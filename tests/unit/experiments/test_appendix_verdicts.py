@@ -1,4 +1,4 @@
-"""Verdicts of the appendix's experiments from made-up numbers."""
+"""Verdicts of the appendix's experiments from synthetic numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `reproduce audio` decides, on rows made up for the purpose."""
+"""Verdicts of `reproduce audio` on synthetic rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANK = {"best": 0, "ordered": 1, "best-unordered": 2, "unordered": 3}  # the bes
 
 
 def synthetic_rows() -> list[Row]:
-    """Four models that bear out every claim."""
+    """Return the rows of four models that support every claim."""
     rows: list[Row] = []
     for variant in (*PAIR, *BEST_PAIR):
         shared: Row = {"series": variant, "length": LENGTH}
@@ -69,7 +69,7 @@ def decided(rows: list[Row], words: str) -> Verdict:
     return verdict
 
 
-def test_everything_holds_but_the_cpus_eighth() -> None:
+def test_all_claims_hold_except_the_time_on_a_cpu() -> None:
     verdicts = {verdict.claim: verdict.holds for verdict in audio.decide(synthetic_rows())}
     assert len(verdicts) == 14
     assert [claim for claim, holds in verdicts.items() if not holds] == [
@@ -112,25 +112,25 @@ def changed(rows: list[Row], where: dict[str, Any], values: dict[str, Any]) -> l
         ({"measure": "speed", "device": "cuda", "series": "best", "fraction": 0.0625}, {"seconds_p50": 1.5}, "cuda: the first"),
     ],
 )
-def test_a_single_number_denies_a_claim(where: dict[str, Any], values: dict[str, Any], words: str) -> None:
+def test_one_number_refutes_a_claim(where: dict[str, Any], values: dict[str, Any], words: str) -> None:
     assert decided(synthetic_rows(), words).holds is True
     assert decided(changed(synthetic_rows(), where, values), words).holds is False
 
 
-def test_a_band_that_never_gets_better_is_no_rival_to_the_low_one() -> None:
+def test_a_band_that_never_halves_does_not_come_before_the_low_band() -> None:
     rows = changed(synthetic_rows(), {"measure": "half-way", "series": "best", "band": "high"}, {"codes": None})
     verdict = decided(rows, "best recipe, ordered: the low band")
     assert verdict.holds is True
     assert "high never" in verdict.evidence
 
 
-def test_no_recognition_verdicts_without_digits() -> None:
+def test_no_classifier_verdicts_without_digits() -> None:
     rows = [
         {("frechet_audio" if key == "frechet_digits" else key): value for key, value in row.items() if key != "classified"}
         for row in synthetic_rows()
     ]
     claims = [verdict.claim for verdict in audio.decide(rows)]
-    assert not any("classified" in claim or "recogniser" in claim for claim in claims)
+    assert not any("classifie" in claim for claim in claims)
     assert any("frechet_audio" in claim for claim in claims)
 
 

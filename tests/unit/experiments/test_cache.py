@@ -1,4 +1,4 @@
-"""What was measured is kept, and used only where everything it depends on is the same."""
+"""Measurements are cached, and reused only if all their facts are the same."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_runner_measures_once_then_pauses(tmp_path: Path) -> None:
     assert len(asked) == 2
 
 
-def test_the_environment_is_that_of_the_measurements(tmp_path: Path) -> None:
+def test_results_name_the_environment_of_the_measurements(tmp_path: Path) -> None:
     cache = runner(tmp_path).cache
     here = runner(tmp_path)
     here.measure_data("here", {}, list)

@@ -1,4 +1,4 @@
-"""What is said to be trained is what then is trained; data that is too small is told before any work."""
+"""The announced steps are those that are trained; data that is too small is refused before any work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plans(dataset: data.Dataset, runs: Path, *variants: str) -> list[PlannedRun]
     return [plan(variant, dataset, "smoke", 0, "cpu", runs) for variant in variants]
 
 
-def test_steps_are_those_of_the_log(dataset: data.Dataset, tmp_path: Path) -> None:
+def test_announced_steps_match_the_log(dataset: data.Dataset, tmp_path: Path) -> None:
     ordered, lstm = plans(dataset, tmp_path, "ordered", "lstm")
     assert remaining_steps(ordered, dataset, ()) == {"pretrain": 4, "ordered": 4, "prior": 4}
     assert remaining_steps(lstm, dataset, {ordered.run_dir.name}) == {"prior": 4}, "the ordered run is trained before it"

@@ -1,4 +1,4 @@
-"""Verdicts about FID from made-up numbers."""
+"""Verdicts about FID from synthetic numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_seed_decides_all_but_full_length() -> None:
     assert holds(rows(0, **changed("ordered", 0.8, 88.2 * 1.021))) == [True, False, True, None]
     assert holds(rows(0, **changed("ordered", 0.8, 88.2 * 1.019))) == [True, True, True, None]
     assert holds(rows(0, **changed("ordered", 0.6, 88.2 * 1.051))) == [True, True, False, None]
-    assert holds(rows(0, **changed("ordered", 0.6, 80.0))) == [True, True, True, None], "better than full length is no loss"
+    assert holds(rows(0, **changed("ordered", 0.6, 80.0))) == [True, True, True, None], "better than full length is not a loss"
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_full_length_is_decided_by_the_spread(
     assert holds(found)[3] is expected
 
 
-def test_a_seed_that_denies_what_the_mean_says_leaves_it_open() -> None:
+def test_a_claim_is_undecided_if_one_seed_contradicts_the_mean() -> None:
     second = rows(1, **changed("ordered", 0.8, 88.2 * 1.03))
     assert holds([*rows(0, **GOOD), *second])[1] is None  # on average +1.2 %
     worse = rows(1, **changed("ordered", 0.8, 88.2 * 1.06))
     assert holds([*rows(0, **GOOD), *worse])[1] is False  # on average +2.7 %
 
 
-def test_the_mark_beside_them_changes_nothing() -> None:
-    mark = rows(0, original=(200.0, 190.0, 170.0, 150.0, 60.0))
+def test_reference_rows_do_not_change_the_verdicts() -> None:
+    reference = rows(0, original=(200.0, 190.0, 170.0, 150.0, 60.0))
     data = [{"series": fid.HELD_OUT, "fid": 3.15}]
-    assert fid.decide([*rows(0, **GOOD), *mark, *data]) == fid.decide(rows(0, **GOOD))
+    assert fid.decide([*rows(0, **GOOD), *reference, *data]) == fid.decide(rows(0, **GOOD))
 
 
 def test_numbers_of_another_network_are_not_called_fid() -> None:

@@ -1,4 +1,4 @@
-"""Rows and verdicts about errors by code length, from made-up numbers."""
+"""Rows and verdicts about errors by code length, from synthetic numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_verdicts_follow_the_numbers() -> None:
     assert holds(rows(ORDERED, unordered=ORDERED))[2] is False, "the unordered gains fall too"
 
 
-def test_full_length_and_none_at_all_are_left_out() -> None:
+def test_zero_and_all_codes_are_not_compared() -> None:
     beaten = [2.0, *ORDERED[1:10], 0.9]
     assert holds(rows(beaten))[0] is True
 

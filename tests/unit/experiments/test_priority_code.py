@@ -1,4 +1,4 @@
-"""Distances of samples that share their first code, of a tiny model and made up."""
+"""Distances of samples that share their first code, and verdicts from synthetic numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anytime.experiments import priority_code
 from anytime.model import AnytimeModel
 
 
-def test_the_mean_distance_is_over_all_pairs() -> None:
+def test_mean_distance_is_over_all_pairs() -> None:
     x = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])  # distances 5, 0, 5
     assert priority_code.mean_distance(x) == pytest.approx(10 / 3 / 2**0.5)
 

@@ -1,4 +1,4 @@
-"""What `anytime reproduce` writes: the command without local paths, and no results of a larger scale replaced."""
+"""Files of `anytime reproduce`: a command without local paths, figures, and no results of a larger scale replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids and distances by code length of a tiny model, and verdicts from made-up numbers."""
+"""Grids and distances by code length of a tiny model, and verdicts from synthetic numbers."""
 
 from __future__ import annotations
 

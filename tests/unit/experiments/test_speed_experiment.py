@@ -1,4 +1,4 @@
-"""Verdicts about seconds by code length, from made-up numbers."""
+"""Verdicts about seconds by code length, from synthetic numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_verdicts_follow_the_numbers(changes: dict[str, Any], expected: list[boo
     assert [verdict.holds for verdict in speed.decide(rows(**changes))] == expected
 
 
-def test_faster_engine_is_reported_but_not_judged() -> None:
+def test_faster_engine_is_reported_but_decides_nothing() -> None:
     quick = [row | {"series": "anytime, cuda", "seconds": 12.0} for row in rows() if row["series"] == "anytime, eager"]
     verdicts = speed.decide(rows() + quick)
     assert [verdict.holds for verdict in verdicts] == [True] * 5

@@ -1,4 +1,4 @@
-"""What is decided by numbers that were measured once for each seed."""
+"""Comparisons of numbers measured once per seed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def test_several_seeds_decide_by_their_spread(a: list[float], b: list[float], ex
     assert is_below(b, a) is (None if expected is None else not expected)
 
 
-def test_one_seed_decides_what_is_far_apart() -> None:
+def test_one_seed_decides_large_differences() -> None:
     assert is_below([100.0 * (1 - MIN_RELATIVE_GAP) - 0.1], [100.0]) is True
     assert is_below([100.0 * (1 + MIN_RELATIVE_GAP) + 0.1], [100.0]) is False
     assert is_below([100.0 * (1 - MIN_RELATIVE_GAP) + 0.1], [100.0]) is None
-    assert is_below([1.0], [2.0], level=100.0) is None, "a difference of differences is judged by the level of what they are of"
+    assert is_below([1.0], [2.0], level=100.0) is None, "a difference of differences is relative to `level`"
     assert is_below([1.0], [9.0], level=100.0) is True
 
 
-def test_all_positions_must_agree() -> None:
+def test_all_places_must_agree() -> None:
     near, far, wrong = ([90.0], [91.0]), ([80.0], [90.0]), ([95.0], [90.0])
     assert verdict_below("", "", {"a": far, "b": far}).holds is True
     assert verdict_below("", "", {"a": far, "b": near}).holds is None
@@ -38,7 +38,7 @@ def test_all_positions_must_agree() -> None:
     assert all_hold([]) is True
 
 
-def test_a_factor_sets_the_bar_and_not_the_numbers() -> None:
+def test_a_factor_changes_the_comparison_and_not_the_evidence() -> None:
     verdict = verdict_below("claim", "paper", {"0.6": ([88.6], [100.0])}, factor=1.1)
     assert (verdict.claim, verdict.holds, verdict.paper) == ("claim", None, "paper")
     assert verdict.evidence == "0.6: 88.6 against 100.0; one seed, up to 3% may be chance"
@@ -46,7 +46,7 @@ def test_a_factor_sets_the_bar_and_not_the_numbers() -> None:
     assert verdict_below("", "", {"0.6": ([88.0, 89.0], [99.0, 102.0])}).evidence.endswith("spread over seeds up to 3.0")
 
 
-def test_numbers_come_by_seed() -> None:
+def test_values_are_sorted_by_seed() -> None:
     rows = [
         {"series": "a", "fraction": f, "seed": seed, "fid": 10 * seed + f} for seed in (1, 0) for f in (0.2, 1.0)
     ]  # fmt: skip

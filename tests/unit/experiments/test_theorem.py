@@ -20,7 +20,7 @@ ROOT = Path(anytime.__file__).parents[2]
 
 
 def conditional_information(distribution: dict[tuple[int, ...], float], a: list[int], b: list[int], given: list[int]) -> float:
-    """I(a; b | given) of the named components of the outcomes, straight from its definition."""
+    """Return I(a; b | given) of the named components of the outcomes, by its definition."""
 
     def marginal(places: list[int]) -> dict[tuple[int, ...], float]:
         out: dict[tuple[int, ...], float] = {}
@@ -87,13 +87,13 @@ def test_functions_are_counted_once() -> None:
     assert len(torch.cat([g, 1 - g]).unique(dim=0)) == 16
 
 
-def test_a_rise_is_a_code_that_says_more_than_the_one_before() -> None:
+def test_a_rise_is_a_code_with_more_information_than_the_one_before() -> None:
     gained = torch.tensor([[0.5, 0.5, 0.4], [0.1, 0.5, 0.5], [0.5, 0.1, 0.2]], dtype=torch.float64)
     assert theorem.rises(gained).tolist() == [[False, False, False], [False, True, False], [False, False, True]]
 
 
-def test_the_best_code_is_found() -> None:
-    """Without noise three bits tell four values apart; the first bit of a best code splits 0.5 to 0.5, and z_1 z_2 is x."""
+def test_an_optimal_code_is_found() -> None:
+    """Without noise, the first bit of an optimal code splits 0.5 to 0.5, and two bits determine x."""
     known = theorem.mutual_informations(torch.tensor(P, dtype=torch.float64), theorem.noise_distributions(3)["none"], 3)
     entropy = -sum(p * math.log2(p) for p in P)
     assert float(known.sum(1).max()) == pytest.approx(1 + 2 * entropy, abs=1e-12)
@@ -104,7 +104,7 @@ def small() -> results.Results:
     return theorem.compute(P, length=3, command="command")
 
 
-def test_a_smaller_world_says_the_same(small: results.Results, tmp_path: Path) -> None:
+def test_a_smaller_world_gives_the_same_verdicts(small: results.Results, tmp_path: Path) -> None:
     assert [verdict.holds for verdict in small.verdicts] == [True] * 5
     assert len(small.rows) == 2 * 4 * 3
     path = small.write(tmp_path)
@@ -129,7 +129,7 @@ def test_verdicts_follow_the_numbers(small: results.Results) -> None:
     assert changed(rows, "none", "full length only", 3, unordered_optima=0) == [True, True, False, True, True]
 
 
-def test_the_committed_numbers_are_what_the_code_gives() -> None:
+def test_the_code_gives_the_committed_numbers() -> None:
     found = theorem.compute()
     kept = results.read(ROOT / "results" / "theorem" / "discrete.json")
     assert kept.verdicts == found.verdicts

@@ -1,4 +1,4 @@
-"""Runs by name: each is what the command beside it trains, and is trained once."""
+"""Planned runs: each equals what its command trains, and is trained once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def audio_dataset() -> data.Dataset:
     [("mnist", variant) for variant in variants.VARIANTS if not variant.startswith("best")]
     + [("audiomnist", variant) for variant in ("ordered", "unordered", "best", "best-unordered")],
 )
-def test_the_command_trains_the_same(
+def test_command_trains_the_same_config(
     dataset: data.Dataset, audio_dataset: data.Dataset, tmp_path: Path, name: str, variant: str, scale: str, device: str
 ) -> None:
     dataset = audio_dataset if name == "audiomnist" else dataset
@@ -57,7 +57,7 @@ def test_the_command_trains_the_same(
     assert (run.reuse is None) == (arguments.reuse is None)
 
 
-def test_names_tell_runs_apart() -> None:
+def test_run_names_are_unique() -> None:
     choices = [
         (variant, scale, seed) for variant in variants.VARIANTS for scale in ("smoke", "short", "full") for seed in (0, 1)
     ]
@@ -66,7 +66,7 @@ def test_names_tell_runs_apart() -> None:
     assert {"mnist-paper-short-ordered-0", "mnist-best-full-unordered-1"} <= names
 
 
-def test_epochs_beside_the_papers(dataset: data.Dataset, tmp_path: Path) -> None:
+def test_epochs_of_the_run_and_of_the_paper(dataset: data.Dataset, tmp_path: Path) -> None:
     short = variants.plan("ordered", dataset, "short", 0, "cpu", tmp_path)
     assert (short.epochs, short.full_epochs) == ("40 + 60 + 20", "200 + 200 + 50")
     full = variants.plan("ordered", dataset, "full", 0, "cpu", tmp_path)
@@ -76,7 +76,7 @@ def test_epochs_beside_the_papers(dataset: data.Dataset, tmp_path: Path) -> None
 def test_run_is_trained_once_then_reused(dataset: data.Dataset, tmp_path: Path) -> None:
     run = variants.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
     with pytest.raises(Paused, match="mnist-paper-smoke-ordered-0 is trained"):
-        # The clock stands still until the run is there: the pause comes after it, and with it saved.
+        # The clock stands still until the run is finished and saved; then the pause is due.
         pause = Pause(1.0, lambda: float(RunPaths(run.run_dir).finished))
         variants.ensure_trained(run, dataset, CPU, SilentReporter(), pause)
     before = (run.run_dir / "metrics.jsonl").read_bytes()
@@ -84,7 +84,7 @@ def test_run_is_trained_once_then_reused(dataset: data.Dataset, tmp_path: Path) 
     assert (run.run_dir / "metrics.jsonl").read_bytes() == before
     assert info.command == run.command
     assert (info.examples, info.precision) == (64, "float32")
-    # Computed in another way it is still that run; of another kind or on other data it is not.
+    # The precision does not change the run; another config or other data does.
     variants.ensure_trained(
         replace(run, config=replace(run.config, precision="bfloat16", compile=True)), dataset, CPU, SilentReporter(), NEVER
     )
@@ -112,7 +112,7 @@ def test_a_prior_is_trained_on_the_codes_of_the_ordered_run(dataset: data.Datase
     variants.ensure_trained(ordered, dataset, CPU, SilentReporter(), NEVER)
     with pytest.raises(Paused):
         variants.ensure_trained(lstm, dataset, CPU, SilentReporter(), Pause(0.0))
-    shutil.rmtree(ordered.run_dir)  # what it shares is behind it now
+    shutil.rmtree(ordered.run_dir)  # no longer needed: the reused stages are done
     info = variants.ensure_trained(lstm, dataset, CPU, SilentReporter(), NEVER)
     assert "--reuse runs/mnist-paper-smoke-ordered-0" in info.command
 
@@ -154,7 +154,7 @@ def test_unordered_reuses_the_first_stage(dataset: data.Dataset, tmp_path: Path)
     first, second = (
         [line for line in read(run.run_dir / "metrics.jsonl") if line["stage"] == "pretrain"] for run in (ordered, unordered)
     )
-    assert first == second, "the seconds too: it was not computed again"
+    assert first == second, "with equal seconds: it was not computed again"
     stage_weights = [(RunPaths(run.run_dir).stage_weights("pretrain")).read_bytes() for run in (ordered, unordered)]
     assert stage_weights[0] == stage_weights[1]
 
