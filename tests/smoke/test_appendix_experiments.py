@@ -13,7 +13,7 @@ import pytest
 from anytime.core import results
 from anytime.core.results import Results, Row
 from anytime.experiments import vae
-from anytime.experiments.fid_evaluator import FID_FRACTIONS
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.training.log import read
 
 RunCLI = Callable[..., Any]
@@ -75,7 +75,7 @@ def test_stages_are_reused(appendix_runs: Path) -> None:
 def test_rows_of_priors_distributions_and_lengths(appendix_runs: Path) -> None:
     priors = found(appendix_runs, "priors")
     for series in ("transformer", "lstm", "pixelcnn"):
-        assert [row["fraction"] for row in select(priors, series, "frechet_random")] == list(FID_FRACTIONS)
+        assert [row["fraction"] for row in select(priors, series, "frechet_random")] == list(PAPER_FRACTIONS)
         (row,) = select(priors, series, "bits_per_code")
         assert row["weights"] > 1000
     truncation = found(appendix_runs, "truncation")
@@ -83,7 +83,7 @@ def test_rows_of_priors_distributions_and_lengths(appendix_runs: Path) -> None:
         distribution = [row["probability"] for row in select(truncation, series, "keep")]
         assert len(distribution) == 16
         assert sum(distribution) == pytest.approx(1)
-        assert [row["fraction"] for row in select(truncation, series, "frechet_random")] == list(FID_FRACTIONS)
+        assert [row["fraction"] for row in select(truncation, series, "frechet_random")] == list(PAPER_FRACTIONS)
     tailored = found(appendix_runs, "tailored")
     assert [(row["fraction"], row["codes"], row["length"]) for row in select(tailored, "tailored", "frechet_random")] == [
         (1.0, 16, 16), (0.8, 13, 13), (0.6, 10, 10), (0.4, 6, 6), (0.2, 3, 3),

@@ -13,8 +13,8 @@ import pytest
 import anytime
 from anytime.core import results
 from anytime.core.results import Results, Row
-from anytime.experiments import fid, fid_evaluator, ordering, priority_code, runner, samples, speed
-from anytime.experiments.registry import EXPERIMENTS
+from anytime.experiments import fid, priority_code, runner, samples
+from anytime.experiments.registry import EXPERIMENTS, PAPER_FRACTIONS
 from anytime.metrics import feature_stats
 
 ROOT = Path(anytime.__file__).parents[2]
@@ -81,7 +81,7 @@ def test_fid_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("fid")
     for variant in ("ordered", "unordered", "original"):
         own = select(found, variant)
-        assert [row["fraction"] for row in own] == list(fid_evaluator.FID_FRACTIONS)
+        assert [row["fraction"] for row in own] == list(PAPER_FRACTIONS)
         assert all(row["frechet_random"] > 0 and "fid" not in row for row in own)
         assert {(row["samples"], row["seed"], row["engine"]) for row in own} == {(100, 0, "eager")}
         assert all(("top rows" in row.get("prefix", "")) == (variant == "original") for row in own)
@@ -98,7 +98,7 @@ def test_ordering_rows(reproduced: Callable[..., Results]) -> None:
         own = select(found, series)
         assert [row["codes"] for row in own] == list(range(17))
         assert {row["examples"] for row in own} == {128}
-        assert [row["fraction"] for row in own if "fraction" in row] == list(ordering.PLOTTED_FRACTIONS)
+        assert [row["fraction"] for row in own if "fraction" in row] == list(PAPER_FRACTIONS)
     errors = [row["error"] for row in select(found, "pca")]
     assert errors == sorted(errors, reverse=True)
 
@@ -106,7 +106,7 @@ def test_ordering_rows(reproduced: Callable[..., Results]) -> None:
 def test_speed_rows(reproduced: Callable[..., Results]) -> None:
     found = reproduced("speed")
     own = select(found, "anytime, eager")
-    assert [row["fraction"] for row in own] == list(speed.TIMED_FRACTIONS)
+    assert [row["fraction"] for row in own] == list(PAPER_FRACTIONS)
     assert all(row["engine"] == "eager" and row["images"] == 50_000 for row in found.rows)
     assert all(row["seconds"] == pytest.approx(row["seconds_p50"] * 5000) for row in found.rows)
     assert own[0]["scaled"] == "median of 3 batches of 10, times 5,000"

@@ -7,8 +7,8 @@ from statistics import mean
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict, curve
-from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
-from anytime.experiments.registry import PAIR
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.registry import PAIR, PAPER_FRACTIONS
 from anytime.experiments.runner import Runner, digest
 from anytime.experiments.statistics import combine_seeds, spread, values
 from anytime.metrics.quality import data_row, distance_name
@@ -37,7 +37,7 @@ def measure(runner: Runner) -> list[Row]:
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the paper's claims by all seeds."""
     name = distance_name(rows)
-    by_fraction = {variant: {f: values(rows, variant, name, fraction=f) for f in FID_FRACTIONS} for variant in PAIR}
+    by_fraction = {variant: {f: values(rows, variant, name, fraction=f) for f in PAPER_FRACTIONS} for variant in PAIR}
     verdicts = [
         _below_when_truncated(rows, name, by_fraction),
         *(_little_lost(rows, name, by_fraction["ordered"], f) for f in MAX_LOSS),
@@ -51,7 +51,7 @@ FIDByFraction = dict[float, list[float]]
 
 def _below_when_truncated(rows: list[Row], name: str, by_fraction: dict[str, FIDByFraction]) -> Verdict:
     ordered, unordered = (curve(rows, variant, "fraction", name) for variant in PAIR)
-    short = FID_FRACTIONS[:-1]
+    short = PAPER_FRACTIONS[:-1]
     seeds = range(len(by_fraction["unordered"][1.0]))
     each = [all(by_fraction["ordered"][f][seed] < by_fraction["unordered"][f][seed] for f in short) for seed in seeds]
     return Verdict(

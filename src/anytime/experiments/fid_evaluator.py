@@ -8,12 +8,12 @@ from typing import Any
 
 from anytime.core.results import Results, Row
 from anytime.experiments.plots import new_figure, plot_curve
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import ExperimentContext, RunMeasurement, Runner, digest
 from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.quality import distance_name, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 
-FID_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SAMPLES, SMOKE_SAMPLES = 10_000, 100
 """Number of samples of an ablation, and of a smoke run."""
 FID_EXPERIMENTS = ("fid", "objective", "priors", "truncation", "regularization", "tailored")
@@ -50,7 +50,7 @@ class FIDEvaluator:
         With `full_length`, keep only the rows of all codes. Other experiments need every fraction of the ordered and the
         unordered run, so those are measured anyway.
         """
-        fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else FID_FRACTIONS
+        fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else PAPER_FRACTIONS
         return RunMeasurement(
             variant,
             seed,

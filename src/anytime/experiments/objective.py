@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import mean_over, verdict_below
 from anytime.metrics.quality import distance_name
@@ -28,7 +29,7 @@ def measure(runner: Runner) -> list[Row]:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide whether means give better samples than sums, for each loss that selects the epoch."""
-    average = partial(mean_over, rows, value=distance_name(rows), fraction=FID_FRACTIONS)
+    average = partial(mean_over, rows, value=distance_name(rows), fraction=PAPER_FRACTIONS)
     return [
         verdict_below(
             f"{fid_label(rows)}: means below sums, on average over the fractions, the epoch selected by {loss}",

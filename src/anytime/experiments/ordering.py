@@ -15,14 +15,13 @@ from anytime.baselines import pca
 from anytime.core.progress import Reporter
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.experiments.plots import new_figure, plot_curve
-from anytime.experiments.registry import PAIR
+from anytime.experiments.registry import PAIR, PAPER_FRACTIONS
 from anytime.experiments.runner import Runner, digest
 from anytime.metrics.code_stats import encode_dataset
 from anytime.metrics.reconstruction import error_by_codes, gains, mean_errors
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
-PLOTTED_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXAMPLES = 10_000  # held-out images, at most
 SHORT = 0.2  # of the codes: the paper's "sufficiently truncated"
 MAX_ORDERED_CORRELATION, MIN_UNORDERED_CORRELATION = -0.9, -0.5
@@ -57,7 +56,7 @@ def model_rows(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"], 
 def error_rows(errors: Sequence[float], **shared: Any) -> list[Row]:
     """Return a row for every length: error, Δ, and the fraction if the paper plots it."""
     length = len(errors) - 1
-    named = {code_count(length, fraction=fraction): {"fraction": fraction} for fraction in PLOTTED_FRACTIONS}
+    named = {code_count(length, fraction=fraction): {"fraction": fraction} for fraction in PAPER_FRACTIONS}
     return [
         {**shared, **named.get(count, {}), "codes": count, "length": length, "error": error, "gain": gain}
         for count, (error, gain) in enumerate(zip(errors, [None, *gains(errors)], strict=True))

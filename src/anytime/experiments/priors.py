@@ -10,7 +10,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import values, verdict_below
 from anytime.metrics.code_stats import bits_by_position, encode_dataset
@@ -46,12 +47,12 @@ def bits_row(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) ->
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide where PixelCNN is worse, and where not."""
     name, label, others = distance_name(rows), fid_label(rows), ("transformer", "lstm")
-    at = {series: {f: values(rows, series, name, fraction=f) for f in FID_FRACTIONS} for series in SERIES}
+    at = {series: {f: values(rows, series, name, fraction=f) for f in PAPER_FRACTIONS} for series in SERIES}
     worse = [
         verdict_below(
             f"{label}: {other} below PixelCNN at 0.4, 0.6, 0.8 and 1.0 of the codes",
             "models of 1D sequences are uniformly better at 0.4, 0.6, 0.8 and 1.0",
-            {f"{f:g}": (at[other][f], at["pixelcnn"][f]) for f in FID_FRACTIONS if f > SHORT},
+            {f"{f:g}": (at[other][f], at["pixelcnn"][f]) for f in PAPER_FRACTIONS if f > SHORT},
         )
         for other in others
     ]

@@ -19,6 +19,7 @@ from anytime.baselines.pixelcnn_pp import PixelCNNPlusPlus, PixelCNNPlusPlusConf
 from anytime.core.environment import environment
 from anytime.core.results import Results, Row, Verdict
 from anytime.experiments.plots import new_figure
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.metrics.latency import BATCH, REPEATS, TimedSampler, latency_by_codes, quantile, time_call
 from anytime.model import AnytimeModel, load
@@ -26,7 +27,6 @@ from anytime.sampling.budget import code_count
 from anytime.training.run import training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run, config_identity
 
-TIMED_FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 IMAGES, PAPER_IMAGES = 50_000, {"celeba": 100_000}
 """Number of images that the times are for."""
 SMOKE_BATCH, SMOKE_REPEATS = 10, 3
@@ -46,7 +46,7 @@ def measure(runner: Runner) -> list[Row]:
     graphs = s.device.type == "cuda" and importlib.util.find_spec("triton") is not None
     for engine in [EAGER, "cuda"] if graphs else [EAGER]:
         name = f"anytime, {engine}"
-        rows += runner.measure_data(name, facts, partial(model_rows, runner, name, "ordered", engine, TIMED_FRACTIONS))
+        rows += runner.measure_data(name, facts, partial(model_rows, runner, name, "ordered", engine, PAPER_FRACTIONS))
     original = partial(model_rows, runner, "original VQ-VAE", "original", EAGER, (1.0,))
     rows += runner.measure_data("original", facts, original)
     return rows + runner.measure_data("pixels", facts, partial(pixel_rows, s))

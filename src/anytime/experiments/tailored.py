@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import values, verdict_below
 from anytime.experiments.variants import tailored
@@ -19,7 +20,7 @@ def measure(runner: Runner) -> list[Row]:
     evaluator, runs = FIDEvaluator(runner), []
     for seed in runner.context.seeds:
         runs.append(evaluator.measurement("ordered", seed, {"series": "anytime"}))
-        for f in reversed(FID_FRACTIONS):  # first the unordered model, which other experiments need too
+        for f in reversed(PAPER_FRACTIONS):  # first the unordered model, which other experiments need too
             labels = {"series": "tailored", "fraction": f}
             runs.append(evaluator.measurement(tailored(f), seed, labels, full_length=True))
     return runner.measure_runs(runs)
@@ -30,13 +31,13 @@ def decide(rows: list[Row]) -> list[Verdict]:
     name, label = distance_name(rows), fid_label(rows)
     codes = {row["fraction"]: f"{row['codes']} codes" for row in rows if row["series"] == "tailored"}
     anytime, separate = (
-        {f: values(rows, series, name, fraction=f) for f in FID_FRACTIONS} for series in ("anytime", "tailored")
+        {f: values(rows, series, name, fraction=f) for f in PAPER_FRACTIONS} for series in ("anytime", "tailored")
     )
     return [
         verdict_below(
             f"{label}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",
             "anytime sampling always has better FID than tailored models, except when the code is very short",
-            {codes[f]: (anytime[f], separate[f]) for f in FID_FRACTIONS if f > VERY_SHORT},
+            {codes[f]: (anytime[f], separate[f]) for f in PAPER_FRACTIONS if f > VERY_SHORT},
         ),
         verdict_below(
             f"{label}: tailored below anytime at {VERY_SHORT} of the codes",

@@ -7,8 +7,9 @@ from typing import Any
 
 from anytime.autoencoders.truncation import probabilities
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FID_FRACTIONS, FIDEvaluator, fid_label, plot_fid
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_label, plot_fid
 from anytime.experiments.plots import new_figure, plot_curve
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import Runner
 from anytime.experiments.statistics import mean_over, values, verdict_below
 from anytime.metrics.quality import distance_name
@@ -38,9 +39,9 @@ def distribution_rows(runner: Runner) -> list[Row]:
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide how much worse the geometric distributions are than the uniform one."""
     name, label = distance_name(rows), fid_label(rows)
-    at = {(series, f): values(rows, series, name, fraction=f) for series in SERIES for f in FID_FRACTIONS}
+    at = {(series, f): values(rows, series, name, fraction=f) for series in SERIES for f in PAPER_FRACTIONS}
     uniform, mild, steep = SERIES
-    average = partial(mean_over, rows, value=name, fraction=FID_FRACTIONS)
+    average = partial(mean_over, rows, value=name, fraction=PAPER_FRACTIONS)
     return [
         verdict_below(
             f"{label}: every distribution trades codes for quality (all of the codes below 0.2 of them)",
@@ -55,7 +56,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
         verdict_below(
             f"{label}: {mild} is at most {MARGINAL:.0%} above {uniform} at every fraction",
             "Geo(0.03) is marginally worse than uniform",
-            {f"{f:g}": (at[mild, f], at[uniform, f]) for f in FID_FRACTIONS},
+            {f"{f:g}": (at[mild, f], at[uniform, f]) for f in PAPER_FRACTIONS},
             factor=1 / (1 + MARGINAL),
         ),
         verdict_below(

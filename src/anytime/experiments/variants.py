@@ -18,6 +18,7 @@ from anytime.core.pause import Pause
 from anytime.core.progress import Reporter
 from anytime.data import Dataset
 from anytime.experiments.cache import TrainingRecord
+from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.recipes.build import AnyRunConfig, build_config
 from anytime.recipes.modify import PriorType
 from anytime.sampling.budget import code_count
@@ -27,7 +28,6 @@ from anytime.training.run_dir import RunPaths, check_finished_run
 from anytime.training.run_spec import VQVAERunSpec
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
-TAILORED_FRACTIONS = (0.2, 0.4, 0.6, 0.8)
 TRAIN_SIZES = (25_000, 10_000, 5_000)
 CIFAR10_EXAMPLES = 50_000  # a smoke run takes the same share of its examples as `examples` is of these
 MIN_EXAMPLES = 32  # a smoke run's batch
@@ -100,7 +100,7 @@ _ALL = (
     Variant(name="pixelcnn", prior="pixelcnn", reuse="ordered"),
     Variant(name="geometric-0.03", truncation="geometric:0.03", reuse="ordered"),
     Variant(name="geometric-0.1", truncation="geometric:0.1", reuse="ordered"),
-    *(Variant(name=tailored(f), truncation="full", fraction=f) for f in TAILORED_FRACTIONS),
+    *(Variant(name=tailored(f), truncation="full", fraction=f) for f in PAPER_FRACTIONS[:-1]),
     *(Variant(name=with_examples("ordered", n), examples=n) for n in TRAIN_SIZES),
     *(
         Variant(name=with_examples("unordered", n), truncation="full", examples=n, reuse=with_examples("ordered", n))

@@ -11,9 +11,9 @@ import torch
 from anytime.core.plots import plot_png
 from anytime.core.results import Results, Row
 from anytime.experiments import pca_prior, priors, regularization, tailored, truncation, vae
-from anytime.experiments.fid_evaluator import FID_FRACTIONS
 from anytime.experiments.ordering import error_rows
 from anytime.experiments.plots import encode_strip
+from anytime.experiments.registry import PAPER_FRACTIONS
 
 Curves = dict[str, tuple[float, ...]]
 UNIFORM = (121.9, 94.7, 88.6, 87.7, 88.2)
@@ -23,7 +23,7 @@ def by_fraction(curves: Curves, seed: int = 0) -> list[Row]:
     return [
         {"series": series, "fraction": fraction, "codes": round(70 * fraction), "seed": seed, "fid": value}
         for series, values in curves.items()
-        for fraction, value in zip(FID_FRACTIONS, values, strict=True)
+        for fraction, value in zip(PAPER_FRACTIONS, values, strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from anytime.core.results import Row
 from anytime.experiments import fid
+from anytime.experiments.registry import PAPER_FRACTIONS
 
 GOOD = {"ordered": (121.9, 94.7, 88.6, 87.7, 88.2), "unordered": (178.4, 130.4, 111.9, 106.2, 90.0)}
 
@@ -14,7 +15,7 @@ def rows(seed: int, name: str = "fid", **variants: tuple[float, ...]) -> list[Ro
     return [
         {"series": variant, "fraction": fraction, "seed": seed, name: value}
         for variant, values in variants.items()
-        for fraction, value in zip(fid.FID_FRACTIONS, values, strict=True)
+        for fraction, value in zip(PAPER_FRACTIONS, values, strict=True)
     ]
 
 
@@ -24,7 +25,7 @@ def holds(rows: list[Row]) -> list[bool | None]:
 
 
 def changed(variant: str, fraction: float, value: float) -> dict[str, tuple[float, ...]]:
-    place = fid.FID_FRACTIONS.index(fraction)
+    place = PAPER_FRACTIONS.index(fraction)
     return GOOD | {variant: (*GOOD[variant][:place], value, *GOOD[variant][place + 1 :])}
 
 
