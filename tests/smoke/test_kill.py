@@ -23,7 +23,7 @@ CommandOf = Callable[[str, Path], tuple[str, ...]]
 
 @pytest.mark.parametrize("recipe", ["paper", "best"])
 def test_a_run_killed_in_every_stage(
-    recipe: str, launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+    recipe: str, launcher: Any, run_cli: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     words = command_of(recipe, run)
@@ -38,20 +38,20 @@ def test_a_run_killed_in_every_stage(
         (run / "checkpoints" / ".left.1.partial").write_bytes(b"as a kill during a write leaves it")
         if before:
             assert resumed(stderr_path.read_text()) == (before["stage"], before["step"])
-    done = launcher.run(*words)
-    assert done.returncode == 0, done.stderr
-    assert resumed(done.stderr) == ("prior", at["step"])
+    done = run_cli(*words)
+    assert done.status == 0, done.err
+    assert resumed(done.err) == ("prior", at["step"])
     check_equal(run, finished(recipe))
 
 
 def test_a_run_without_its_model_is_finished_from_the_last_checkpoint(
-    launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+    run_cli: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
 ) -> None:
     """Run the same command on a copy without its model, whose last checkpoint is left."""
     run = tmp_path / "run"
     shutil.copytree(finished("best"), run)
     shutil.rmtree(run / "model")
-    assert launcher.run(*command_of("best", run)).returncode == 0
+    assert run_cli(*command_of("best", run)).status == 0
     check_equal(run, finished("best"))
 
 

@@ -215,7 +215,7 @@ def test_reconstructions_on_a_full_disk(finished: Finished, run_cli: RunCLI, tmp
 
 
 def test_training_on_a_full_disk_resumes_when_there_is_room(
-    launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+    launcher: Any, run_cli: RunCLI, finished: Finished, command_of: CommandOf, tmp_path: Path
 ) -> None:
     """The disk is full at the first grid or checkpoint; with room again, the same command gives the same weights."""
     run = tmp_path / "run"
@@ -227,7 +227,7 @@ def test_training_on_a_full_disk_resumes_when_there_is_room(
     assert "cannot be written (File too large)" in last
     assert "Traceback" not in done.stderr
     assert not list(run.rglob("*.partial"))
-    assert launcher.run(*words).returncode == 0
+    assert run_cli(*words).status == 0
     assert (run / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
 
 

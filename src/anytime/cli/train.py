@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "anytime train digits --scale smoke",
-    "anytime train digits --scale smoke --truncation full --reuse runs/digits-best --out runs/unordered",
-    "anytime train digits --scale smoke --set prior.epochs=1 --out runs/quick",
+    "anytime train digits --scale smoke --truncation full --set prior.epochs=1 --reuse runs/digits-best --out runs/unordered",
 )
 RECIPES_WITHOUT_CODES = ("vae", "pixels", "pca")
 
