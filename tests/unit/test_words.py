@@ -23,18 +23,18 @@ FILES = sorted(
 )
 
 INSTEAD = {
-    "judges?|judged|judging": "discriminator",
+    "judges?": "discriminator",
     "told": "conditioned on, given",
     "warmth": "temperature",
     "yardsticks?": "FID check",
     "schooling": "training of the classifier",
     "ears?|hearing|unheard|recogni[sz]ers?": "audio classifier",
     "albums?|catalog(ue)?s?": "dataset registry",
-    "waves|tones": "synthetic audio",
+    "waves": "audio_io",
     "pictures?": "image",
     "sounds?": "audio",
     "shelf|shelves": "model registry",
-    "swapped": "code corruption",
+    "swapped codes?|swapped_codes?": "code corruption",
     "mirrored": "hflip",
     "workbench": "runner",
     "notebooks?": "cache",
@@ -44,14 +44,14 @@ INSTEAD = {
     "behind the [a-z0-9]+ codes?|codes? behind": "after",
     "just so": "identical",
     "by heart": "memorised",
-    "drawn (at|from the prior)|drawn_[a-z]+": "sampled",
-    "(takes?|taken|taking) over": "reuse",
+    "drawn (at|from the prior)|drawn_(codes?|rows?|samples?)": "sampled",
+    "taken over|takes? over (what|the|stages)": "reuse",
     "where nothing else is said": "by default",
 }
 """Private words, as patterns of whole words, and what to say instead."""
 ALLOWED = (
     r"derive\([^\n]*",  # names of random streams: another name would be another number
-    r"sounds? (like|right|wrong)",
+    r"told apart",
     r"soundfile\.SoundFile",  # the library that reads audio
 )
 

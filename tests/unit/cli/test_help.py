@@ -51,6 +51,7 @@ def test_help_shows_every_option_and_example(verb: str, command: Command) -> Non
     assert (outcome.status, outcome.err) == (0, "")
     for name in [*flags(module.Arguments).values(), *module.EXAMPLES]:
         assert name in outcome.out
+    assert "None" not in outcome.out, "an option without a default shows none"
 
 
 @pytest.mark.parametrize("verb", VERBS)

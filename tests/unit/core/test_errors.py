@@ -24,7 +24,6 @@ def flags_in_errors(path: Path) -> list[str]:
     return [text for text in texts if FLAG.search(text)]
 
 
-@pytest.mark.xfail(strict=False, reason="the renaming is under way")
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_errors_of_the_library_name_no_flag(path: Path) -> None:
     assert flags_in_errors(path) == []
