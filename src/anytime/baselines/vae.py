@@ -1,7 +1,7 @@
-"""The VAE of Appendix C.1: the VQ-VAE's networks with a Gaussian in place of the codebook, ordered or standard by training.
+"""The VAE of Appendix C.1, ordered or standard: the VQ-VAE's networks with a Gaussian in place of the codebook, no prior.
 
-One channel of the feature map is one group of dimensions, so that a prefix of groups is truncated as a prefix of codes is.
-The latents are continuous: there are no `codes`.
+One channel of the feature map is one group of dimensions. A prefix of groups is truncated as a prefix of codes is. The
+latents are continuous: there are no `codes`.
 """
 
 from __future__ import annotations
