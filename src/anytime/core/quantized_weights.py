@@ -1,4 +1,4 @@
-"""Quantised weights: bfloat16, or int8 with a scale per row, converted to float32 when read."""
+"""Quantised weights, the format of the bundled models: bfloat16, or int8 with a scale per row; float32 when read."""
 
 from __future__ import annotations
 
