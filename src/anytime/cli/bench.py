@@ -175,12 +175,6 @@ def _empty_cache(device: torch.device) -> None:
 
 
 def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import distributions
 
-    found = {}
-    for name in ("transformers", "triton"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}
