@@ -151,8 +151,8 @@ def test_two_interleaved_sessions_are_independent(models: tuple[AnytimeModel, An
     from anytime.sampling.budget import Budget
 
     model = models[1]
-    one, other = model.sample(40, seed=1, **WARM).codes, model.sample(37, seed=2, **FILTERED).codes
-    first, second = model.session(40, seed=1, **WARM), model.session(37, seed=2, **FILTERED)
+    one, other = model.sample(40, seed=1).codes, model.sample(37, seed=2, **FILTERED).codes
+    first, second = model.session(40, seed=1), model.session(37, seed=2, **FILTERED)
     for count in range(7, 71, 7):
         a, b = first.run(Budget(codes=count)), second.run(Budget(codes=count))
         assert torch.equal(a.codes, one[:, :count])
