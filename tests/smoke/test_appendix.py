@@ -100,5 +100,5 @@ def test_a_vae_through_the_same_loop(run_cli: RunCLI, tmp_path: Path) -> None:
     for verb in (("sample", run, "--out", tmp_path / "x.png"), ("info", run), ("evaluate", run, "--scale", "smoke")):
         assert "is a VAE and has no codes" in run_cli(*verb).sentence
     with pytest.raises(UserError, match="is a VAE and has no codes"):
-        bundle(run, "little", out=tmp_path / "shelf")
+        bundle(run, "little", out=tmp_path / "bundles")
     assert not list(tmp_path.rglob("code_stats.json")), "a VAE has no codes"

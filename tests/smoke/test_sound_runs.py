@@ -81,13 +81,13 @@ def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> No
     assert checked["shape"] == [1, 15_360]
     assert [len(checked["code_stats"][name]) for name in ("error", "gain", "entropy", "bits")] == [17, 16, 16, 16]
 
-    made = bundle(tmp_path / "ordered", "speakers", out=tmp_path / "shelf")
+    made = bundle(tmp_path / "ordered", "speakers", out=tmp_path / "bundles")
     assert load(made.folder, "cpu").sample(1, codes=2).data.shape == (1, 1, 15_360)
     page = (made.folder / model_card.FILE).read_text()
     assert "| clips | 0.96 s at 16 kHz |" in page and "complete clip" in page
     assert "image" not in page
     with pytest.raises(UserError, match="generates audio"):
-        bundle(tmp_path / "ordered", "speakers", evaluations=[tmp_path / "none.json"], out=tmp_path / "shelf")
+        bundle(tmp_path / "ordered", "speakers", evaluations=[tmp_path / "none.json"], out=tmp_path / "bundles")
 
 
 def small(dataset: Dataset) -> RunConfig:

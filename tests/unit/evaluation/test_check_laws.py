@@ -8,7 +8,7 @@ from anytime.evaluation.check_laws import check_model
 from anytime.model import AnytimeModel
 
 
-def test_a_sound_model_keeps_the_laws(tiny: AnytimeModel) -> None:
+def test_a_good_model_keeps_the_laws(tiny: AnytimeModel) -> None:
     found = check_model(tiny)
     assert len(found) >= 4
     assert all(found.values())

@@ -97,7 +97,7 @@ def model() -> AnytimeModel:
             widths=(3, 4, 5), kernels=(25,) * 4, strides=(4,) * 4,
         )  # fmt: skip
         prior = TransformerConfig(length=4, codebook_size=8, layers=1, width=8, hidden=8, heads=1)
-        return AnytimeModel(ModelConfig(name="sound", autoencoder=autoencoder, prior=prior)).eval()
+        return AnytimeModel(ModelConfig(name="audio", autoencoder=autoencoder, prior=prior)).eval()
 
 
 def test_errors_by_code_count(model: AnytimeModel) -> None:

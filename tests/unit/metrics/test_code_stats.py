@@ -53,7 +53,7 @@ def audio_model() -> AnytimeModel:
             widths=(3, 4), kernels=(25,) * 3, strides=(4,) * 3,
         )  # fmt: skip
         prior = TransformerConfig(length=4, codebook_size=8, layers=1, width=8, hidden=8, heads=1)
-        return AnytimeModel(ModelConfig(name="sound", autoencoder=autoencoder, prior=prior)).eval()
+        return AnytimeModel(ModelConfig(name="audio", autoencoder=autoencoder, prior=prior)).eval()
 
 
 def test_padding_of_audio_is_left_out(audio_model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
