@@ -9,7 +9,7 @@ from typing import Any
 from anytime.core.results import Results, Row
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAPER_FRACTIONS
-from anytime.experiments.runner import ExperimentContext, RunMeasurement, Runner, digest
+from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.quality import distance_name, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
@@ -20,18 +20,13 @@ FID_EXPERIMENTS = ("fid", "objective", "priors", "truncation", "regularization",
 """Experiments that share their measurements."""
 
 
-def sample_count(context: ExperimentContext, default: int = SAMPLES) -> int:
-    """Return the number of samples: the requested one, else the experiment's own."""
-    return context.samples or (SMOKE_SAMPLES if context.smoke else default)
-
-
 class FIDEvaluator:
     """Measures samples of runs against the published training set."""
 
     def __init__(self, runner: Runner, samples: int = SAMPLES) -> None:
         s = runner.context
         assert s.network is not None, "the command line loads it before any work"
-        self.runner, self.network, self.count = runner, s.network, sample_count(s, samples)
+        self.runner, self.network, self.count = runner, s.network, s.samples or (SMOKE_SAMPLES if s.smoke else samples)
         train = s.dataset.published_train
         self.facts = {"network": s.network.digest, "reference": digest(train)}
         fewer = f" (the paper's: {samples:,})" if samples != SAMPLES and self.count < samples else ""

@@ -8,9 +8,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from anytime.core.results import Results, Row, Verdict, curve
 from anytime.experiments.plots import encode_strip, new_figure, show_strip
 from anytime.experiments.registry import PAIR
@@ -34,7 +31,7 @@ def measure(runner: Runner) -> list[Row]:
 
 
 def model_rows(model: AnytimeModel, seed: int, count: int) -> list[Row]:
-    """Return distance and grid at every length, and the codes of the shown samples."""
+    """Return the mean squared distance and the grid at every length, and the codes of the shown samples."""
     codes = model.sample(count, seed=seed).codes
     full = model.decode(codes)
     rows: list[Row] = []
@@ -42,24 +39,10 @@ def model_rows(model: AnytimeModel, seed: int, count: int) -> list[Row]:
         kept = code_count(model.length, fraction=fraction)
         x = model.decode(codes[:, :kept])
         here = {"length": model.length, "fraction": fraction, "codes": kept}
-        rows.append({**here, "distance": distance(x, full), "samples": count})
+        rows.append({**here, "distance": float((x - full).double().square().mean()), "samples": count})
         rows.append({**here, "png": encode_strip(x[:SHOWN], COLUMNS)})
-    return [*rows, {"length": model.length, "engine": model.engine.name, "sampled_codes": codes_as_text(codes[:SHOWN])}]
-
-
-def distance(x: Float[Tensor, "n ..."], full: Float[Tensor, "n ..."]) -> float:
-    """Return the mean squared difference, per value in [0, 1]."""
-    return float((x - full).double().square().mean())
-
-
-def codes_as_text(codes: Int[Tensor, "n length"]) -> list[str]:
-    """Return codes as text, one line per sample: as numbers, each would take a line of the file.
-
-    >>> import torch
-    >>> codes_as_text(torch.tensor([[3, 17], [5, 0]]))
-    ['3 17', '5 0']
-    """
-    return [" ".join(map(str, row)) for row in codes.tolist()]
+    texts = [" ".join(map(str, row)) for row in codes[:SHOWN].tolist()]  # as numbers, each code would take a line of the file
+    return [*rows, {"length": model.length, "engine": model.engine.name, "sampled_codes": texts}]
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
