@@ -209,6 +209,6 @@ def test_any_folder_of_audio(voices: Path, run_cli: RunCLI, tmp_path: Path) -> N
 def test_image_and_audio_experiments_are_separate(run_cli: RunCLI) -> None:
     assert "is about images, which vctk does not hold" in run_cli("reproduce", "ordering", "--dataset", "vctk").err
     assert (
-        "is about sounds, which mnist does not hold; use --dataset audiomnist"
+        "is about audio, which mnist does not hold; use --dataset audiomnist"
         in run_cli("reproduce", "audio", "--dataset", "mnist").err
     )
