@@ -30,6 +30,7 @@ from anytime.evaluation.summary import (
     codes_note,
     column,
     new_figure,
+    plot_column,
     rows_of,
     warning_notes,
 )
@@ -258,8 +259,8 @@ def _distance_figure(rows: Sequence[Row]) -> Any:
     figure, every = new_figure(2)
     own = rows_of(rows, "error")
     for axes, name, label in zip(every, ("log_mel", "stft"), ("log-mel, nats", "multi-resolution STFT"), strict=True):
-        axes.plot(column(own, "codes"), column(own, name), marker=".")
-        axes.set(xlabel="codes kept", ylabel=label, ylim=(0, None))
+        plot_column(axes, own, "codes", name, marker=".")
+        axes.set(ylabel=label)
     return figure
 
 
@@ -267,9 +268,8 @@ def _band_figure(rows: Sequence[Row]) -> Any:
     figure, (axes,) = new_figure(1)
     own = rows_of(rows, "error")
     for band, (low, high) in BANDS.items():
-        axes.plot(column(own, "codes"), column(own, band), marker=".", label=f"{band}: {low}–{high} Hz")
-    axes.set(xlabel="codes kept", ylabel="error / energy", ylim=(0, None))
-    axes.legend()
+        plot_column(axes, own, "codes", band, f"{band}: {low}–{high} Hz", marker=".")
+    axes.set(ylabel="error / energy")
     return figure
 
 
@@ -278,18 +278,16 @@ def _feature_figure(rows: Sequence[Row]) -> Any:
     figure, every = new_figure(len(values))
     for axes, value in zip(every, values, strict=True):
         for series in ("samples", "reconstructions"):
-            own = rows_of(rows, series)
-            axes.plot(column(own, "fraction"), column(own, value), marker="o", label=series)
+            plot_column(axes, rows_of(rows, series), "fraction", value, series)
         for row in rows_of(rows, "held-out data"):
             axes.axhline(row[value], linestyle="--", color="grey")
-        axes.set(xlabel="fraction of the codes", ylabel=value, ylim=(0, 1) if value == "classified" else (0, None))
-        axes.legend()
+        axes.set(ylabel=value)
     return figure
 
 
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (axes,) = new_figure(1)
     own = rows_of(rows, "speed")
-    axes.plot(column(own, "codes"), column(own, "real_time_factor"), marker="o")
-    axes.set(xlabel="codes", ylabel=f"real-time factor, {own[0]['engine']}", ylim=(0, None))
+    plot_column(axes, own, "codes", "real_time_factor")
+    axes.set(ylabel=f"real-time factor, {own[0]['engine']}")
     return figure

@@ -27,6 +27,7 @@ from anytime.evaluation.summary import (
     codes_note,
     column,
     new_figure,
+    plot_column,
     rows_of,
     warning_notes,
 )
@@ -297,7 +298,7 @@ def _quality_figure(rows: Sequence[Row]) -> Any:
     suffix = "" if name == "fid" else "_random"
     for series in ("samples", "reconstructions"):
         own = rows_of(rows, series)
-        distances.plot(column(own, "fraction"), column(own, name), marker="o", label=series)
+        plot_column(distances, own, "fraction", name, series)
         spread = column(own, f"kid_sd{suffix}")
         kids.errorbar(column(own, "fraction"), column(own, f"kid{suffix}"), spread, marker="o", capsize=3, label=series)
     for row in rows_of(rows, "held-out data"):
@@ -305,22 +306,20 @@ def _quality_figure(rows: Sequence[Row]) -> Any:
         kids.axhline(row[f"kid{suffix}"], linestyle="--", color="grey")
     own = rows_of(rows, "samples")
     for part in ("precision", "recall"):
-        coverage.plot(column(own, "fraction"), column(own, part + suffix), marker="o", label=part)
-    distances.set(ylabel="FID" if name == "fid" else name, ylim=(0, None))
-    kids.set(ylabel=f"KID{suffix.replace('_', ', ')}")
+        plot_column(coverage, own, "fraction", part + suffix, part)
+    distances.set(ylabel="FID" if name == "fid" else name)
+    kids.set(xlabel="fraction of the codes", ylabel=f"KID{suffix.replace('_', ', ')}")
+    kids.legend()
     coverage.set(ylabel=f"fraction{suffix.replace('_', ', ')}", ylim=(0, 1))
-    for axes in (distances, kids, coverage):
-        axes.set(xlabel="fraction of the codes")
-        axes.legend()
     return figure
 
 
 def _error_figure(rows: Sequence[Row]) -> Any:
     figure, (errors, drops) = new_figure(2)
     own = rows_of(rows, "error")
-    errors.plot(column(own, "codes"), column(own, "error"), marker=".")
+    plot_column(errors, own, "codes", "error", marker=".")
     drops.bar(column(own[1:], "codes"), column(own[1:], "gain"))
-    errors.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
+    errors.set(ylabel="mean squared error")
     drops.set(xlabel="code i", ylabel="Δ(i)")
     return figure
 
@@ -328,8 +327,8 @@ def _error_figure(rows: Sequence[Row]) -> Any:
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (throughput, decoding) = new_figure(2)
     own = rows_of(rows, "speed")
-    throughput.plot(column(own, "codes"), column(own, "samples_per_second"), marker="o")
-    decoding.plot(column(own, "codes"), column(own, "decode_fraction"), marker="o")
-    throughput.set(xlabel="codes", ylabel=f"samples / s, batch {own[0]['batch']}", ylim=(0, None))
-    decoding.set(xlabel="codes", ylabel="decoder's fraction", ylim=(0, 1))
+    plot_column(throughput, own, "codes", "samples_per_second")
+    plot_column(decoding, own, "codes", "decode_fraction")
+    throughput.set(ylabel=f"samples / s, batch {own[0]['batch']}")
+    decoding.set(ylabel="decoder's fraction", ylim=(0, 1))
     return figure

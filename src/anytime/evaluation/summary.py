@@ -15,6 +15,8 @@ from anytime.core.results import Row
 from anytime.evaluation.html import facts_table, html_page, image, table
 from anytime.metrics.code_stats import code_warnings
 
+AXES = {"fraction": "fraction of the codes"}
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -59,6 +61,14 @@ def column(rows: Sequence[Row], key: str) -> list[Any]:
     return [row[key] for row in rows]
 
 
+def plot_column(axes: Any, rows: Sequence[Row], x: str, y: str, label: str = "", marker: str = "o") -> None:
+    """Plot one value of the rows against another, from zero; named lines have a legend."""
+    axes.plot(column(rows, x), column(rows, y), marker=marker, label=label or None)
+    axes.set(xlabel=AXES.get(x, x), ylim=(0, None))
+    if label:
+        axes.legend()
+
+
 def new_figure(columns: int) -> tuple[Any, list[Any]]:
     """Return a wide matplotlib figure and its axes, side by side."""
     import matplotlib.figure
@@ -71,9 +81,9 @@ def bits_figure(rows: Sequence[Row]) -> Any:
     """Plot the bits of each position under the prior."""
     figure, (axes,) = new_figure(1)
     own = rows_of(rows, "bits")
-    axes.plot(column(own, "position"), column(own, "bits"), marker=".")
+    plot_column(axes, own, "position", "bits", marker=".")
     axes.axhline(math.log2(rows_of(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
-    axes.set(xlabel="position", ylabel="bits", ylim=(0, None))
+    axes.set(ylabel="bits")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Distances between sounds: zero for the same, exact where a closed form is known, deaf to padding."""
+"""Distances between clips: zero for the same clip, exact where a closed form is known, independent of padding."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_decoder_that_is_timed_is_the_engines_own(tiny: AnytimeModel, monkey
     asked, decode = list[int](), tiny.engine.decode
     monkeypatch.setattr(tiny.engine, "decode", lambda codes: asked.append(len(codes)) or decode(codes))
     latency_by_codes(TimedSampler(tiny), [2, 8], batch=4, repeats=1)
-    assert asked == [4] * 8, "two lengths, each drawn and decoded twice"
+    assert asked == [4] * 8, "two lengths, each generated and decoded twice"
 
 
 def test_what_is_drawn_without_a_decode_is_what_a_request_draws(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
