@@ -47,12 +47,12 @@ def test_an_evaluation(run: Path, run_cli: RunCLI) -> None:
     assert kept["model"] == found.environment["model"] == load(run).hash
     errors = [row["error"] for row in found.rows if row["series"] == "error"]
     assert [row["error"] for row in kept["rows"]] == errors[1:]
-    assert all(row["fid"] is None for row in kept["rows"]), "what the random network finds is no FID"
+    assert all(row["fid"] is None for row in kept["rows"]), "a distance of the random network is not FID"
     assert [row["codes"] for row in kept["rows"] if row["latency_ms"] is not None] == [4, 16]
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 7
     assert "http" not in page
-    for words in ("frechet_random", "recipe best", "samples for 64 features", "bits a held-out code"):
+    for words in ("frechet_random", "recipe best", "samples for 64 features", "bits per held-out code"):
         assert words in page
 
 
@@ -125,9 +125,9 @@ def test_classifier_scores_the_samples(run: Path, run_cli: RunCLI) -> None:
     outcome = run_cli("evaluate", run, *SMOKE, "--classifier", "--json")
     assert outcome.status == 0, outcome.err
     rows = json.loads(outcome.out.splitlines()[-1])["rows"]
-    (judge,) = (row for row in rows if row["series"] == "classifier")
-    assert (judge["examples"], judge["train"]) == (128, 512)
-    assert "trust it less" in judge["warning"], "two epochs on 512 images"
+    (classifier,) = (row for row in rows if row["series"] == "classifier")
+    assert (classifier["examples"], classifier["train"]) == (128, 512)
+    assert "trust it less" in classifier["warning"], "two epochs on 512 images"
     seen = [row for row in rows if row["series"] == "classified"]
     assert [(row["fraction"], row["codes"], row["temperature"]) for row in seen] == [(0.25, 4, 1.0), (1.0, 16, 1.0)]
     for row in seen:

@@ -1,4 +1,4 @@
-"""The audio preset at smoke scale: on synthetic tones, and on a tiny set of voices that the test makes itself."""
+"""The audio preset at smoke scale: on synthetic tones, and on a tiny dataset of speakers that the test makes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ RunCLI = Callable[..., Any]
 
 
 @pytest.fixture
-def voices(tmp_path: Path) -> Path:
-    """Three speakers in VCTK's layout, one who is listed has no sound, one utterance is shorter than a crop."""
+def speakers(tmp_path: Path) -> Path:
+    """Three speakers in VCTK's layout, one who is listed has no recording, one utterance is shorter than a crop."""
     random = np.random.default_rng(0)
     for index, speaker in enumerate(("p225", "p226", "p227")):
         folder = tmp_path / "vctk" / "wav48" / speaker
@@ -47,9 +47,9 @@ def voices(tmp_path: Path) -> Path:
     return tmp_path / "vctk"
 
 
-def test_on_voices(voices: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+def test_on_speakers(speakers: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("train", "vctk", "--data", voices, "--scale", "smoke", "--out", run, "--json")
+    words = ("train", "vctk", "--data", speakers, "--scale", "smoke", "--out", run, "--json")
     done = run_cli(*words)
     assert done.status == 0
     assert "no audio of p300" in done.err
@@ -95,7 +95,7 @@ def small(dataset: Dataset) -> RunConfig:
 
 
 def test_interrupted_finetuning_resumes_exactly(tmp_path: Path) -> None:
-    """The judge and both sides' moments come back: the model is the same, byte for byte."""
+    """The discriminator and both optimisers are restored: the model is the same, byte for byte."""
     dataset = synthetic_audio("audiomnist", count=64)
     config = small(dataset)
     asked = itertools.count(1)
@@ -150,7 +150,7 @@ def test_reproduce_audio(reproduced: Path) -> None:
     assert [row["fraction"] for row in errors if "fraction" in row] == [0.0625, 0.25, 0.5, 1.0]
     speeds = [row for row in results.rows if row.get("measure") == "speed" and row["series"] == "ordered"]
     assert all(row["real_time_factor"] == pytest.approx(row["seconds_p50"] / 0.96) for row in speeds)
-    assert "pictures" not in results.schedule + results.environment["held_out"]
+    assert "images" not in results.schedule + results.environment["held_out"]
 
 
 def test_what_was_measured_is_not_measured_again(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_evaluate(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     assert not (out / "progress").exists()
 
 
-def test_any_folder_of_audio(voices: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """Trained and evaluated: without labels, on the features of a network that tells what was done to a sound."""
-    assert run_cli("train", "folder", "--data", voices / "wav48", "--scale", "smoke", "--out", tmp_path / "run").status == 0
+def test_any_folder_of_audio(speakers: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+    """Trained and evaluated: without labels, on the features of the transform classifier."""
+    assert run_cli("train", "folder", "--data", speakers / "wav48", "--scale", "smoke", "--out", tmp_path / "run").status == 0
     words = (
         "--data",
-        voices / "wav48",
+        speakers / "wav48",
         "--scale",
         "smoke",
         "--samples",
