@@ -23,8 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "anytime"
-METHOD = ("autoencoders", "priors", "sampling", "model.py", "training", "recipes")
-"""Where the method and its training live."""
+METHOD = ("autoencoders", "priors", "baselines", "sampling", "model.py", "training", "recipes")
+"""Where the method, what the paper compares it with, and their training live."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

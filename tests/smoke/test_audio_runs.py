@@ -68,7 +68,7 @@ def test_on_speakers(speakers: Path, run_cli: RunCLI, tmp_path: Path) -> None:
 
 
 def test_unordered_reuses_the_first_stage(run_cli: RunCLI, tmp_path: Path) -> None:
-    """Without data, on synthetic tones; the baseline takes over what ordered training has done already."""
+    """Without data, on synthetic chirps; the baseline reuses the stages that ordered training has finished."""
     ordered = run_cli("train", "audiomnist", "--scale", "smoke", "--out", tmp_path / "ordered")
     assert ordered.status == 0
     assert "audiomnist is not available: training on synthetic chirps from seed 0" in ordered.err

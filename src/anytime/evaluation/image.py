@@ -178,7 +178,7 @@ def memorisation_row(model: AnytimeModel, dataset: Dataset, settings: Evaluation
     images = min(MEMORISATION_IMAGES, len(dataset.held_out), len(dataset.train))
     samples = min(MEMORISATION_SAMPLES, settings.samples)
     seen, unseen = (part[permutation(len(part), settings.seed)[:images]] for part in (dataset.images, dataset.held_out))
-    x = to_uint8(model.sample(samples, seed=derive(settings.seed, "copies"), temperature=settings.temperature).data)
+    x = to_uint8(model.sample(samples, seed=derive(settings.seed, "memorisation"), temperature=settings.temperature).data)
     control = None
     if dataset.test is not None:
         control = compare_seen(dataset.validation[:samples], seen, unseen, model.device).nearer_to_seen

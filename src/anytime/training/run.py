@@ -153,8 +153,7 @@ class Run(Generic[Model]):
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
         stages = self.spec.stages
-        stream = {"finetune": "tune"}.get(stages[index], stages[index])  # the name of the random stream
-        seed = random.derive(self.config.seed, stream)
+        seed = random.derive(self.config.seed, stages[index])
         task = self.spec.task(index, seed, self.reporter.say)
         state = StageState()
         if start is not None:

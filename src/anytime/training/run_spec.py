@@ -122,7 +122,7 @@ class VQVAERunSpec(RunSpec[AnytimeModel]):
             return None
         size = SMOKE_SAMPLE_POOL if self.config.scale == "smoke" else SAMPLE_POOL
         say(f"sampling {size:,} code sequences from the prior")
-        samples = self.model.sample(size, seed=random.derive(seed, "bank"), temperature=stage.prior_temperature)
+        samples = self.model.sample(size, seed=random.derive(seed, "sample pool"), temperature=stage.prior_temperature)
         return samples.codes.to(self.device, torch.int32)
 
     def _augmented(self, count: int, speed_perturb: float, seed: int) -> Iterator[Tensor]:
@@ -136,7 +136,7 @@ class VQVAERunSpec(RunSpec[AnytimeModel]):
         """Return the discriminator and the augmentation of its inputs."""
         shape = self.config.shape
         with torch.random.fork_rng():
-            torch.manual_seed(random.derive(seed, "judge"))
+            torch.manual_seed(random.derive(seed, "discriminator"))
             if self.model.is_audio:
                 return discriminators.AudioDiscriminator(stage.width), discriminators.no_augmentation
             discriminator = discriminators.ImageDiscriminator(

@@ -108,7 +108,7 @@ class AutoencoderTask(Task):
         return x, self.keeps.at(step, len(x))
 
     def _hflip(self, step: int, rows: int) -> Bool[Tensor, " rows"]:
-        return random.uniform(random.derive(self.seed, "mirrored"), step, global_rows(rows, self.device)) < 0.5
+        return random.uniform(random.derive(self.seed, "hflip"), step, global_rows(rows, self.device)) < 0.5
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         """Return the losses of Eq. 6, the total first."""

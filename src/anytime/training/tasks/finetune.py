@@ -206,7 +206,7 @@ class FinetuneTask(Task):
         self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
         prior_truncation, steps = stage.prior_truncation or stage.truncation, self.steps_per_epoch
         self.keeps = KeepSampler(stage.truncation, model.length, steps, seed, self.device)
-        self.prior_keeps = KeepSampler(prior_truncation, model.length, steps, random.derive(seed, "drawn"), self.device)
+        self.prior_keeps = KeepSampler(prior_truncation, model.length, steps, random.derive(seed, "prior samples"), self.device)
 
     def optimizer(self) -> torch.optim.Optimizer:
         """Return one Adam with a group each for the decoder and the discriminator."""
