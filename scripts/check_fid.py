@@ -22,7 +22,7 @@ from anytime.metrics.inception import Inception, find_inception
 from anytime.metrics.quality import data_row, reference_statistics
 
 PUBLISHED_FID = {"cifar10": (3.15, 0.02)}
-"""FID between training and test set, and the tolerance (law 8)."""
+"""FID between training and test set, and the tolerance (law 8 in docs/method.md)."""
 
 
 def held_out_row(dataset: Dataset, network: FeatureNetwork, cache: Path | None = None) -> Row:

@@ -50,7 +50,7 @@ class Arguments(Common):
     within: Annotated[str | None, option("TIME")] = None
     """Generate as many codes as fit into this time, decoding included: 50ms, 2s or plain seconds."""
     prefix: Annotated[str | None, option("CODES")] = None
-    """Begin every sample with these codes, such as 3,17."""
+    """Begin every sample with these codes, such as 41,97."""
     temperature: Annotated[float | None, option("T")] = None
     """Sampling temperature: below 1 safer, above 1 more varied. The default is the model's own."""
     top_k: Annotated[int | None, option("K")] = None
@@ -184,4 +184,4 @@ def _prefix(text: str | None) -> Tensor | None:
         return None
     import torch
 
-    return torch.tensor([parse_ints(text, "--prefix", "3,17")])
+    return torch.tensor([parse_ints(text, "--prefix", "41,97")])

@@ -43,7 +43,7 @@ class Arguments(Common):
     """paper: the paper's settings; best: our best; original: a VQ-VAE with a PixelCNN prior; vae: a VAE without a prior;
     pixels, pca: a density of dequantised pixels or of principal components. The default is best for digits, else paper."""
     truncation: Annotated[str | None, option("DISTRIBUTION")] = None
-    """Truncation in the ordered stage: uniform, full (the unordered baseline), geometric:P or mixture:SHARE."""
+    """Truncation in the ordered stage: uniform, full (the unordered baseline), geometric:P or mixture:P."""
     layout: Annotated[Literal["channel", "spatial"] | None, option("channel|spatial")] = None
     """One code per channel of the feature map (paper, best), or one per spatial position."""
     length: Annotated[int | None, option("N")] = None

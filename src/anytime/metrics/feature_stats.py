@@ -85,7 +85,7 @@ def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequen
 def samples(
     label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0
 ) -> FeatureSource:
-    """Samples, generated once at full length and decoded from each prefix: by law 2 these are the shorter samples.
+    """Samples, generated once at full length and decoded from each prefix, since a budget only stops (law 2).
 
     Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that memory holds one chunk at most.
     """

@@ -45,7 +45,7 @@ class Inception(FeatureNetwork):
     size = 2048
 
     def __init__(self, path: Path, device: torch.device, tf32: bool = True) -> None:
-        """Load the network; `tf32` allows TF32 convolutions on a GPU, which are twice as fast (law 8 checks the cost)."""
+        """Load the network; `tf32` allows TF32 convolutions on a GPU, which are twice as fast (cost: tests/laws/test_08_*)."""
         self.device, self.tf32 = device, tf32 and device.type == "cuda"
         self.batch = BATCH if device.type == "cuda" else CPU_BATCH
         self.name, self.digest = (f"{which}{' tf32' if self.tf32 else ''}" for which in (FILE.removesuffix(".pt"), CHECKSUM))
