@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the package `pages` beside this file
 
+from anytime.core.errors import UserError
 from anytime.core.storage import write_atomic
 from anytime.experiments.reproduce import draw
 from pages import choices, reference, results, tables
@@ -53,7 +54,10 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 1 if late else 0
     for path in missing_figures(ROOT / "results"):
-        print(draw(path))
+        try:
+            print(draw(path))
+        except UserError as error:  # a figure of images needs its experiment
+            print(error)
     for path, text in generated().items():
         write_atomic(path, text.encode())
     return 0
