@@ -29,7 +29,7 @@ from anytime.model import load
 
 GRID = (0.8, 0.85, 0.9, 0.95, 1.0)
 FID_MARGIN = 0.6
-"""FID that more codes may cost on validation images; the bundled models allow one point."""
+"""Largest rise of FID tolerated for more codes, on validation images."""
 
 
 def best_temperature(rows: Sequence[Row], distance: str) -> float:
@@ -41,7 +41,7 @@ def best_temperature(rows: Sequence[Row], distance: str) -> float:
 
 
 def max_codes(rows: Sequence[Row], distance: str) -> int:
-    """Return the largest number of codes up to which the distance stays within the margin of the least before it."""
+    """Return the largest number of codes before the distance rises more than the margin above its lowest value so far."""
     least, most = math.inf, 0
     for row in sorted(rows, key=lambda row: row["codes"]):
         if row[distance] > least + FID_MARGIN:

@@ -102,7 +102,9 @@ def test_a_bundle_of_the_first_codes(bundle_dir: Path, tmp_path: Path) -> None:
     assert torch.equal(sample.codes, whole.sample(6, seed=1, codes=5).codes)
     torch.testing.assert_close(sample.data, whole.sample(6, seed=1, codes=5).data, atol=1e-5, rtol=1e-5)
     page = (made.folder / model_card.FILE).read_text()
-    assert "| codes | 5 of 126, most important first; 16 were learned, the last 11 are dropped |" in page
+    assert "| codes | 5, most important first; 16 were learned, the last 11 are dropped |" in page
+    assert "| codebook size | 126 |" in page
+    assert "`anytime export PATH --to bundle --name first --codes 5 --temperature 1 --weights fp32 --autoencoder fp32`" in page
     assert "from 1 to 5 gives" in page
     assert "dropped" not in (bundle(Path("run"), "whole", out=tmp_path).folder / model_card.FILE).read_text()
 

@@ -41,7 +41,7 @@ def vq_losses(
     x_hat: Float[Tensor, "batch ..."],
     quantized: Quantized,
     keep: Int[Tensor, " batch"],
-    reduction: Reduction = "sum",
+    reduction: Reduction,
     mask: Float[Tensor, "batch ..."] | None = None,
     reconstruction_weight: float = 1.0,
 ) -> Losses:

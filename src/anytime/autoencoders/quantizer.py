@@ -26,7 +26,7 @@ class QuantizerConfig:
     ema_decay: float = 0.99
     """Decay of the EMA per step; used with `codebook = "ema"` only."""
     init: Literal["uniform", "latents"] = "uniform"
-    """Initial entries: uniform in ±1/C (the paper's code), or latents of the first batch."""
+    """Initial entries: uniform in ±1/C (the authors' code), or latents of the first batch."""
     revive_dead_codes: bool = False
     """Move unused entries onto latents of the current batch; needs `codebook = "ema"`, off in the paper."""
 
@@ -58,8 +58,8 @@ class Quantizer(nn.Module):
     DEAD_THRESHOLD = 0.03
     """Uses per step below which an entry is dead. Low: a batch may have fewer codes than the codebook has entries."""
 
-    count: Tensor
-    mean_sum: Tensor
+    count: Tensor  # EMA of the uses of each entry, [codebook_size]
+    mean_sum: Tensor  # EMA of the sums of their latents, [codebook_size, dim]
 
     def __init__(self, config: QuantizerConfig, dim: int) -> None:
         super().__init__()

@@ -115,7 +115,7 @@ class Upsample(nn.ConvTranspose2d):
         self.size = size  # height and width of its input
 
     def region(self, region: Region) -> Tensor:
-        """Return the output at a region of the larger map, from the inputs given to `keep`."""
+        """Return the output at a region of the larger map, from the inputs given to `store`."""
         half, weight = region.downsampled, self.weight[:, :, region.row % 2]
         row = region.input_cache[self][:, :, half.row]
         if region.column is None:  # a whole row, in the row stream, whose kernel is wide
@@ -123,7 +123,7 @@ class Upsample(nn.ConvTranspose2d):
         assert half.column is not None
         return F.linear(row[..., half.column], weight[..., region.column % 2].T, self.bias)[:, :, None, None]
 
-    def keep(self, x: Tensor, region: Region) -> None:
+    def store(self, x: Tensor, region: Region) -> None:
         """Store x as this part of the input."""
         if self not in region.input_cache:
             region.input_cache[self] = x.new_zeros(*x.shape[:2], *self.size)
@@ -200,7 +200,7 @@ class Stage(nn.Module):
             return upsampled
         window = region.window(self.downsample, h)
         if region.even:  # between two positions of the smaller map the last one still holds
-            self.upsample.keep(
+            self.upsample.store(
                 self.inner_stage(self.downsample.seen(window, region), row_features, region.downsampled), region.downsampled
             )
         return self.upsample.region(region)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,8 +99,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
     results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
-    if not arguments.json:  # the table ends with one JSON line in any case
-        print(json.dumps({"out": str(path), "rows": rows}))
+    print(path)
     return {"out": str(path), "rows": rows}
 
 

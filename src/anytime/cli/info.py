@@ -21,7 +21,8 @@ class Arguments(Common):
 
     model: Model
     check: Annotated[bool, option()] = False
-    """Also generate a few samples and check the model against the laws of the design."""
+    """Also check on a few samples that every prefix decodes, that a budget only stops sampling, that one step equals the full
+    pass, and that all weights are finite."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
@@ -56,6 +57,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if (model_card := locate(arguments.model) / FILE).is_file():
         facts["model_card"] = str(model_card)
     multiline: dict[str, list[str]] = {}  # facts printed on several lines
+    if arguments.check:
+        multiline["check"] = [f"{'holds' if passed else 'FAILS'}: {name}" for name, passed in facts["check"].items()]
     if model.quality_table is not None:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
@@ -67,7 +70,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     for name, value in facts.items():
         first, *rest = multiline.get(name, [value])
         print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
-    if broken := [law for law, passed in facts.get("check", {}).items() if not passed]:
+    if broken := [name for name, passed in facts.get("check", {}).items() if not passed]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts
 

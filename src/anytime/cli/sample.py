@@ -52,7 +52,7 @@ class Arguments(Common):
     prefix: Annotated[str | None, option("CODES")] = None
     """Begin every sample with these codes, such as 41,97."""
     temperature: Annotated[float | None, option("T")] = None
-    """Sampling temperature: below 1 safer, above 1 more varied. The default is the model's own."""
+    """Sampling temperature: below 1 less varied, above 1 more varied; by default the model's."""
     top_k: Annotated[int | None, option("K")] = None
     """Sample among the K most likely codes only."""
     top_p: Annotated[float | None, option("P")] = None
@@ -67,7 +67,7 @@ class Arguments(Common):
     precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
     """Precision of the compiled and cuda engines; fp32 gives the codes of the eager engine."""
     seed: Annotated[int, option("S")] = 0
-    """Random seed: the same seed gives the same codes."""
+    """Random seed. It fixes the codes for one engine, precision and batch size."""
     out: Annotated[Path, option("FILE|DIR")] = Path("samples.png")
     """Output: .png a grid, .gif the samples refined code by code, .npz arrays, .wav audio, a directory one file per sample."""
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from anytime.core.errors import UserError
 
 FILE_KIND = "packed 1"
-"""Metadata of a file with quantised weights; other files are read as they are."""
+"""Metadata of a file with quantised weights; other files are read as they are. The headers of the bundled files hold this
+string, so it stays."""
 SCALE_PREFIX = "scale/"  # of a scale's name; parameter names have no slash
 INT8_MAX = 127
 

@@ -67,6 +67,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """Save tensors with JSON metadata in the header; return their digest."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     found, metadata = digest(whole), metadata or {}
+    # "facts" is the metadata, "seal" the checksum; the bundled files have these keys.
     # One entry: safetensors writes several in random order, but equal contents must give equal bytes.
     header = {"format": FORMAT, "facts": metadata, "seal": _checksum(found, metadata)}
     write_atomic(path, save(whole, {"anytime": json.dumps(header)}))

@@ -46,7 +46,7 @@ AUDIO_ERROR_EXAMPLES = 500  # held-out crops for the errors at every code count,
 CLIP_FRACTIONS, CLIPS = (0.0625, 0.25, 1.0), 30
 """Samples written as WAV files: 30 at each of the paper's fractions."""
 PANEL_CLIPS = 4
-ENVELOPE_BINS = 240  # of a drawn waveform: 64 samples each
+ENVELOPE_BINS = 240  # of a plotted waveform: 64 samples each
 _SCALE = 1000
 CAPTIONS = {
     "waveforms": "The same samples from fewer and more codes.",
@@ -64,7 +64,7 @@ ClipsByFraction = Mapping[float, Float[Tensor, "n 1 time"]]
 
 @dataclass(frozen=True)
 class AudioEvaluation:
-    """The adapter for audio."""
+    """What `evaluate` needs to measure an audio model."""
 
     model: AnytimeModel
     dataset: Dataset

@@ -121,7 +121,7 @@ def _decode_overhead(speed: SamplingSpeed) -> Verdict:
     """Compare a request with its decode to one without."""
     added, alone = speed.p50 / speed.draw_seconds - 1, speed.decode_seconds / speed.draw_seconds
     claim = f"{speed.series}, batch {speed.batch}: decoding adds less than a tenth to the time of all codes"
-    return Verdict(claim, added < MAX_DECODE_OVERHEAD, f"{added:.3f} of {speed.draw_seconds:.4g} s; decoding alone {alone:.3f}")
+    return Verdict(claim, added < MAX_DECODE_OVERHEAD, f"{added:.1%} of {speed.draw_seconds:.4g} s; decoding alone {alone:.1%}")
 
 
 def _linearity(speeds: Sequence[SamplingSpeed]) -> list[Verdict]:

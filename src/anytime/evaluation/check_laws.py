@@ -1,4 +1,4 @@
-"""Check a finished model against the laws, for `anytime info --check`."""
+"""Check the basic properties of a finished model, for `anytime info --check`; `tests/laws` tests the code itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anytime.priors.prior import Prior
 
 @torch.no_grad()
 def check_model(model: AnytimeModel, n: int = 4) -> dict[str, bool]:
-    """Return which laws the model keeps on a few samples."""
+    """Check four properties on a few samples; return whether each holds."""
     full = model.sample(n, seed=1)
     half = model.sample(n, seed=1, fraction=0.5)
     shape = (n, *model.config.autoencoder.shape)

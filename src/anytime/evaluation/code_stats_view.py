@@ -16,7 +16,7 @@ from anytime.metrics.code_stats import CodeStats, code_warnings
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a sparkline
-LINES = 10  # positions in the table
+LINES = 10  # positions in the table, besides the first and the last
 CAPTION = "The gain of each code, the entropy of each position, and its bits under the prior, on validation data."
 
 
@@ -79,7 +79,10 @@ def lines(stats: CodeStats) -> list[str]:
     length = len(next(iter(columns.values())))
     table = columns if stats.error is None else {"error": stats.error[1:], **columns}
     output.append("    ".join(["code", *(f"{name:>9}" for name in table)]))
-    for position in np.unique(np.linspace(1, length, min(length, LINES)).round().astype(int)):
+    stride = -(-length // LINES)
+    for position in sorted({1, *range(stride, length + 1, stride), length}):
         cells = [f"{values[position - 1]:>9.5f}" for values in table.values()]
         output.append("    ".join([f"{position:>4}", *cells]))
+    if stride > 1:
+        output.append(f"shown: the first code, every multiple of {stride}, and the last")
     return [*output, *(f"warning: {text}" for text in stats.warnings or [])]

@@ -61,7 +61,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class ImageEvaluation:
-    """The adapter for images."""
+    """What `evaluate` needs to measure an image model."""
 
     model: AnytimeModel
     dataset: Dataset

@@ -119,7 +119,8 @@ def model_card(folder: Path, model: AnytimeModel, record: TrainingRecord, evalua
     )
     temperature = model.config.temperature
     contents = {
-        "codes": f"{length} of {autoencoder.quantizer.codebook_size}, most important first{truncated}",
+        "codes": f"{length}, most important first{truncated}",
+        "codebook size": f"{autoencoder.quantizer.codebook_size:,}",
         **({} if temperature == 1 else {"temperature": f"{temperature:g} by default"}),
         f"{kind}s": _size_text(autoencoder),
         "autoencoder": f"{parameters['autoencoder']:,} weights",
@@ -132,7 +133,8 @@ def model_card(folder: Path, model: AnytimeModel, record: TrainingRecord, evalua
         "examples": f"{record.examples:,}",
         "recipe": record.recipe,
         "epochs": record.epochs,
-        "command": f"`{record.command}`",
+        "command": f"`{redact_paths(record.command)}`",
+        "export": f"`{_export_command(name, model, record)}`",
         "hardware": record.hardware,
         "minutes": record.minutes,
         "versions": record.versions,
@@ -211,6 +213,14 @@ def limitations(model: AnytimeModel, record: TrainingRecord, evaluations: Sequen
     return list(dict.fromkeys([*sentences, *(f"Codes: {text}." for text in record.warnings)]))
 
 
+def _export_command(name: str, model: AnytimeModel, record: TrainingRecord) -> str:
+    """Return a command that makes this bundle from its run; `record.formats` is "prior in int8, autoencoder in bf16"."""
+    prior, autoencoder = (text.rsplit(" ", 1)[1] for text in record.formats.split(", "))
+    codes = f" --codes {model.length}" if model.length < record.length else ""
+    formats = f"--weights {prior} --autoencoder {autoencoder}"
+    return f"anytime export PATH --to bundle --name {name}{codes} --temperature {model.config.temperature:g} {formats}"
+
+
 def _size_text(autoencoder: AutoencoderConfig) -> str:
     if autoencoder.is_audio:
         return f"{autoencoder.shape[-1] / SAMPLE_RATE:.2f} s at {SAMPLE_RATE / 1000:g} kHz"
@@ -226,9 +236,9 @@ def data_licence(name: str) -> str:
 
 
 def redact_paths(command: str) -> str:
-    """Replace the paths of this machine in a command.
+    """Replace every path in a command, except those of scripts.
 
-    >>> redact_paths("anytime train mnist --data /home/me/mnist --out=/tmp/run --seed 1")
+    >>> redact_paths("anytime train mnist --data /home/me/mnist --out=runs/mine --seed 1")
     'anytime train mnist --data PATH --out=PATH --seed 1'
     """
     return " ".join(_redact_path(word) for word in shlex.split(command))
@@ -237,7 +247,8 @@ def redact_paths(command: str) -> str:
 def _redact_path(word: str) -> str:
     flag, equals, value = word.partition("=")
     place, before = (value, flag + equals) if equals and flag.startswith("-") else (word, "")
-    return before + ("PATH" if place.startswith(("/", "~")) else shlex.quote(place))
+    private = place.startswith(("/", "~")) or ("/" in place and not place.endswith(".py"))
+    return before + ("PATH" if private else shlex.quote(place))
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

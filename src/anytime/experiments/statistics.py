@@ -27,9 +27,9 @@ def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[f
 
 
 def mean_over(rows: Sequence[Row], series: str, value: str, **where: Sequence[Any]) -> list[float]:
-    """Return the mean over several places, by seed."""
-    ((key, places),) = where.items()
-    return [mean(each) for each in zip(*(values(rows, series, value, **{key: place}) for place in places), strict=True)]
+    """Return the mean over several values of one key, by seed."""
+    ((key, options),) = where.items()
+    return [mean(each) for each in zip(*(values(rows, series, value, **{key: option}) for option in options), strict=True)]
 
 
 def is_below(a: Values, b: Values, level: float | None = None) -> bool | None:

@@ -1,9 +1,9 @@
-"""Theorem 1 in a world small enough to enumerate: is an optimal code ordered, and what do the theorem's conditions do?
+"""Theorem 1 on a toy problem small enough to enumerate: is an optimal code ordered, and what do the theorem's conditions do?
 
 x takes six values. A code is four bits z_i = g_i(x) XOR m_i, where the noise m is independent of x. With the best decoder
-Eq. 4 is −(1/K) Σ_i I(x; z_≤i) up to a constant (Appendix A), so only these informations matter. All choices of the g_i are
-tried, a bit and its complement counting once, and every information is a finite sum. Mutual information is convex in
-q(z | x), so no stochastic encoder is better than the best one without noise.
+Eq. 4 is −(1/K) Σ_i I(x; z_≤i) up to a constant (Appendix A), so only these mutual informations matter. All choices of the g_i
+are tried, a bit and its complement counting once, and every mutual information is a finite sum. It is convex in q(z | x), so
+no stochastic encoder is better than the best one without noise.
 
 Each distribution of the noise is symmetric in the bits: swapping two of them, as the proof does, stays in the class.
 

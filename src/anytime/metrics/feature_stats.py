@@ -85,7 +85,9 @@ def reconstructions(label: str, model: AnytimeModel, x: Examples, counts: Sequen
 def samples(
     label: str, model: AnytimeModel, count: int, counts: Sequence[int], seed: int, temperature: float = 1.0
 ) -> FeatureSource:
-    """Samples, generated once at full length and decoded from each prefix, since a budget only stops (law 2).
+    """Samples, generated once at full length and decoded from each prefix.
+
+    A prefix of a sample is the sample of a shorter request: a budget only decides where sampling stops (law 2).
 
     Chunk i is `model.sample(1000, seed=derive(seed, "evaluation", i))`, so that memory holds one chunk at most.
     """

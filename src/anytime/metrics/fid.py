@@ -67,14 +67,14 @@ def gaussian_distance(
     mean, covariance, other_mean, other_covariance = (
         moment.double().cpu() for moment in (mean, covariance, other_mean, other_covariance)
     )
-    between = torch.linalg.svdvals(_root(other_covariance) @ _root(covariance)).sum()
-    apart = (mean - other_mean).square().sum()
-    return max(0.0, float(apart + covariance.trace() + other_covariance.trace() - 2 * between))
+    trace_sqrt = torch.linalg.svdvals(_root(other_covariance) @ _root(covariance)).sum()
+    mean_term = (mean - other_mean).square().sum()
+    return max(0.0, float(mean_term + covariance.trace() + other_covariance.trace() - 2 * trace_sqrt))
 
 
 def _root(covariance: Float[Tensor, "features features"]) -> Float[Tensor, "features features"]:
     """Symmetric square root; eigenvalues within rounding error of zero count as zero, as their roots would be large."""
     values, vectors = torch.linalg.eigh(covariance)
-    least = len(values) * torch.finfo(values.dtype).eps * values[-1]
-    root: Tensor = (vectors * torch.where(values > least, values, 0).sqrt()) @ vectors.T
+    threshold = len(values) * torch.finfo(values.dtype).eps * values[-1]
+    root: Tensor = (vectors * torch.where(values > threshold, values, 0).sqrt()) @ vectors.T
     return root

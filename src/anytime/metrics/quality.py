@@ -87,7 +87,7 @@ def data_row(
     reporter: Reporter | None = None,
     pause: Pause = NEVER,
 ) -> Row:
-    """Quality of held-out data: what a perfect model would reach (FID 3.15 for CIFAR-10's test set)."""
+    """Quality of held-out data, for reference (FID 3.15 for the 10,000 test images of CIFAR-10); not a lower bound."""
     found = _dataset_statistics("held-out", x, network, cache, reporter, pause)
     return {"series": "held-out data", **compute_quality(found, real, network).row, **network.facts}
 

@@ -19,17 +19,17 @@ from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
 
 def mnist(name: str, shape: Shape) -> RunConfig:
-    """MNIST: 16 codes of 126."""
+    """MNIST: 16 codes, codebook size 126."""
     return _greyscale(name, shape, length=16, codebook_size=126, widths=(64, 128))
 
 
 def greyscale_32(name: str, shape: Shape) -> RunConfig:
-    """Greyscale images up to 32 × 32: MNIST's preset with 70 codes of 1,000."""
+    """Greyscale images up to 32 × 32: MNIST's preset with 70 codes, codebook size 1,000."""
     return _greyscale(name, shape, length=70, codebook_size=1000, widths=(64, 128, 256))
 
 
 def greyscale_64(name: str, shape: Shape) -> RunConfig:
-    """Greyscale images above 32 × 32: MNIST's preset with 100 codes of 500."""
+    """Greyscale images above 32 × 32: MNIST's preset with 100 codes, codebook size 500."""
     return _greyscale(name, shape, length=100, codebook_size=500, widths=(64, 128, 256))
 
 
@@ -53,7 +53,7 @@ def _greyscale(name: str, shape: Shape, *, length: int, codebook_size: int, widt
 
 
 def cifar10(name: str, shape: Shape) -> RunConfig:
-    """CIFAR-10: the first 20 of 40 codes of 1,000, sampled at temperature 0.7.
+    """CIFAR-10: the first 20 of 40 codes, codebook size 1,000, sampled at temperature 0.7.
 
     More codes improve reconstructions and make samples worse. The prior sees images flipped and shifted by a pixel, which
     helps nearly as much as new images. Below temperature 1 its errors accumulate less.
@@ -78,7 +78,7 @@ def cifar10(name: str, shape: Shape) -> RunConfig:
 
 
 def celeba(name: str, shape: Shape) -> RunConfig:
-    """CelebA: CIFAR-10's preset with the first 40 of 100 codes of 500, sampled at temperature 0.8."""
+    """CelebA: CIFAR-10's preset with the first 40 of 100 codes, codebook size 500, sampled at temperature 0.8."""
     autoencoder = _residual_autoencoder(shape, length=40, codebook_size=500, widths=(64, 128, 256), blocks=2)
     prior = TransformerConfig(length=40, codebook_size=500, layers=6, width=320, hidden=1280, heads=5, dropout=0.2)
     base = cifar10(name, shape)
@@ -106,7 +106,7 @@ def digits(name: str, shape: Shape) -> RunConfig:
 
 
 def audio(name: str, shape: Shape) -> RunConfig:
-    """Audio: 128 codes of 512, residual networks, speed perturbation, STFT distance, and a fine-tuned decoder.
+    """Audio: 128 codes, codebook size 512, residual networks, speed perturbation, STFT distance, and a fine-tuned decoder.
 
     The first stage has the squared error alone: with spectra from the beginning the network would learn to ignore phases,
     and then hardly learn the waveform.

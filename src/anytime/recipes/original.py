@@ -1,4 +1,4 @@
-"""The original VQ-VAE with its gated PixelCNN, the paper's baseline: one code of 512 per position of the feature map."""
+"""The original VQ-VAE with its gated PixelCNN, the paper's baseline: one code (codebook size 512) per position of the map."""
 
 from __future__ import annotations
 

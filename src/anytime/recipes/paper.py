@@ -24,27 +24,27 @@ Unweighted, the error is so small that the quantizer's terms win, and latents an
 
 
 def mnist(name: str, shape: Shape) -> RunConfig:
-    """MNIST: 16 codes of 126."""
+    """MNIST: 16 codes, codebook size 126."""
     autoencoder = conv_autoencoder(shape, length=16, codebook_size=126, widths=(16, 32))
     return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=50, prior_lr=2e-3)
 
 
 def cifar10(name: str, shape: Shape) -> RunConfig:
-    """CIFAR-10: 70 codes of 1,000."""
+    """CIFAR-10: 70 codes, codebook size 1,000."""
     autoencoder = conv_autoencoder(shape, length=70, codebook_size=1000, widths=(128, 256, 512))
     return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=50, prior_lr=2e-3)
 
 
 def celeba(name: str, shape: Shape) -> RunConfig:
-    """CelebA: 100 codes of 500, and 100 epochs of the prior."""
+    """CelebA: 100 codes, codebook size 500, and 100 epochs of the prior."""
     autoencoder = conv_autoencoder(shape, length=100, codebook_size=500, widths=(128, 256, 512))
     return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=100, prior_lr=2e-3)
 
 
 def audio(name: str, shape: Shape) -> RunConfig:
-    """Audio: 128 codes of 512, five convolutions of stride 4 with WaveGAN's widths.
+    """Audio: 128 codes, codebook size 512, five convolutions of stride 4 with WaveGAN's widths.
 
-    The paper leaves the number of codes open. 128 of 512 are 1,152 bits for 0.96 s, and a sixteenth of them is 8 codes.
+    The paper leaves the number of codes open. They take 1,152 bits for 0.96 s, and a sixteenth of them is 8 codes.
     """
     channels, time = shape
     if time % 4**5:
@@ -68,8 +68,12 @@ def audio(name: str, shape: Shape) -> RunConfig:
 def conv_autoencoder(shape: Shape, *, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:
     """Return the paper's networks for images: stride-2 convolutions with kernel 4, one per width, then one with kernel 3."""
     channels, height, width = image_shape(shape, "a convolutional autoencoder")
-    if height % (1 << len(widths)) or width % (1 << len(widths)):
-        raise UserError(f"images of {height} × {width} do not fit the network's three halvings; use a `size` that 8 divides")
+    multiple = 1 << len(widths)
+    if height % multiple or width % multiple:
+        raise UserError(
+            f"images of {height} × {width} do not fit {len(widths)} convolutions of stride 2; use a `size` that is a multiple "
+            f"of {multiple}"
+        )
     return AutoencoderConfig(
         shape=(channels, height, width),
         length=length,

@@ -103,7 +103,7 @@ def _forward_features(layers: nn.ModuleList, h: Tensor, features: list[Tensor]) 
     return logits
 
 
-def augment_images(
+def augment_for_discriminator(
     x: Float[Tensor, "batch channel height width"], uniforms: Float[Tensor, "batch 8"]
 ) -> Float[Tensor, "batch channel height width"]:
     """Flip images, shift them by up to an eighth, change the brightness by up to 0.5, and cut a square out of every second.

@@ -145,7 +145,7 @@ class VQVAERunSpec(RunSpec[AnytimeModel]):
                 shape[1],
                 global_head=stage.global_head,
             )
-        return discriminator, discriminators.augment_images
+        return discriminator, discriminators.augment_for_discriminator
 
     def finished(self) -> AnytimeModel:
         """Return the model without its extra codes."""

@@ -63,4 +63,4 @@ def test_decoding_overhead_at_full_length(decode: float, little: bool) -> None:
     rows = [row("anytime cuda bf16", 1.0, decode=decode), row("anytime cuda bf16", 0.5, 35, decode=decode)]
     (found,) = decide([*rows, row("huggingface static bf16", 1.0, 35)])
     assert found.holds is little
-    assert found.evidence == {0.1: "0.053 of 0.95 s; decoding alone 0.105", 0.2: "0.111 of 0.9 s; decoding alone 0.222"}[decode]
+    assert found.evidence == {0.1: "5.3% of 0.95 s; decoding alone 10.5%", 0.2: "11.1% of 0.9 s; decoding alone 22.2%"}[decode]

@@ -42,7 +42,9 @@ def test_a_run_whose_first_stages_are_not_known_shows_the_bits() -> None:
 def test_long_codes_fit_a_terminal() -> None:
     assert len(sparkline([1.0] * 256)) == 60
     long = [1.0] * 256
-    assert len(lines(replace(FOUND, gain=long, entropy=long, bits=long, error=[1.0, *long]))) == 3 + 1 + 10 + 1
+    _, _, _, _, *rows, note, _ = lines(replace(FOUND, gain=long, entropy=long, bits=long, error=[1.0, *long]))
+    assert [int(row.split()[0]) for row in rows] == [1, 26, 52, 78, 104, 130, 156, 182, 208, 234, 256]
+    assert note == "shown: the first code, every multiple of 26, and the last"
 
 
 def test_negative_gains_are_shown_as_zero() -> None:

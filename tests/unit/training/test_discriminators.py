@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from anytime.data.synthetic import synthetic_images
-from anytime.training.discriminators import ImageDiscriminator, augment_images
+from anytime.training.discriminators import ImageDiscriminator, augment_for_discriminator
 from anytime.training.tasks.finetune import BETAS, hinge
 
 
@@ -37,7 +37,7 @@ def test_the_discriminator_learns_to_tell_blurred_from_sharp_images() -> None:
     optimizer, losses = torch.optim.Adam(discriminator.parameters(), 2e-3, BETAS), []
     for _ in range(150):
         uniforms = torch.rand(len(x), 8)
-        loss = hinge(*(discriminator(augment_images(part, uniforms)) for part in (x, blurred)))
+        loss = hinge(*(discriminator(augment_for_discriminator(part, uniforms)) for part in (x, blurred)))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -48,19 +48,19 @@ def test_the_discriminator_learns_to_tell_blurred_from_sharp_images() -> None:
 
 def test_augmentation_is_deterministic_and_differentiable() -> None:
     x = torch.rand(64, 3, 32, 32, requires_grad=True)
-    unchanged = augment_images(x, torch.full((64, 8), 0.5))
+    unchanged = augment_for_discriminator(x, torch.full((64, 8), 0.5))
     assert torch.equal(unchanged, x)
     uniforms = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
-    augmented = augment_images(x, uniforms)
+    augmented = augment_for_discriminator(x, uniforms)
     assert augmented.shape == x.shape
-    assert torch.equal(augmented, augment_images(x, uniforms))
+    assert torch.equal(augmented, augment_for_discriminator(x, uniforms))
     assert not torch.equal(augmented, x)
     assert (augmented == 0).all(1).flatten(1).any(1).float().mean() > 0.9, "most images are shifted or have a square cut out"
     shifted, brighter = uniforms.clone(), uniforms.clone()
     shifted[:, 3:5] = torch.tensor([0.5, 0.25])  # neither brighter nor cut
     brighter[:, 3:5] = torch.tensor([0.6, 0.25])
-    base = augment_images(x, shifted)
+    base = augment_for_discriminator(x, shifted)
     assert not (base[:, :, 8:24, 8:24] == 0).any(), "the middle is in every image"
-    assert (augment_images(x, brighter) - base).abs().max().item() == pytest.approx(0.1, abs=1e-6)
+    assert (augment_for_discriminator(x, brighter) - base).abs().max().item() == pytest.approx(0.1, abs=1e-6)
     augmented.sum().backward()
     assert x.grad is not None and (x.grad >= 0).all() and (x.grad > 0).float().mean() > 0.5

@@ -26,7 +26,7 @@ from anytime.training.discriminators import (
     AudioDiscriminator,
     DiscriminatorOutput,
     ImageDiscriminator,
-    augment_images,
+    augment_for_discriminator,
     no_augmentation,
 )
 from anytime.training.ema import EMA
@@ -53,7 +53,7 @@ def task(tiny: AnytimeModel, stage: FinetuneStage = STAGE, seed: int = 3) -> Fin
     size, length = autoencoder.codebook_size, autoencoder.length
     train, validation = (EncodedExamples(x, torch.randint(size, (len(x), length))) for x in (data.images, data.validation))
     sample_pool = torch.randint(size, (50, length)) if stage.prior_samples else None
-    return FinetuneTask(stage, autoencoder, discriminator, augment_images, train, validation, seed, sample_pool)
+    return FinetuneTask(stage, autoencoder, discriminator, augment_for_discriminator, train, validation, seed, sample_pool)
 
 
 def with_true_codes(made: FinetuneTask) -> FinetuneTask:
@@ -264,7 +264,7 @@ def test_each_fake_is_paired_with_a_real_example(tiny: AnytimeModel) -> None:
     x = to_float(alike.inputs(0)[0])
     assert torch.equal(real, torch.cat([x, x, x[:8]])), "beside an example its own original"
     changed, numbers = discriminator_inputs(made)[0], made.inputs(0)[3]
-    assert torch.equal(changed, augment_images(real, numbers)), "changed as the one that is made"
+    assert torch.equal(changed, augment_for_discriminator(real, numbers)), "changed as the one that is made"
     assert all(math.isfinite(value) for value in made.validate().values()), "without prior samples"
 
 

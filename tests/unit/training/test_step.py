@@ -19,7 +19,7 @@ from anytime.training.discriminators import (
     CONDITION_CHANNELS,
     AudioDiscriminator,
     ImageDiscriminator,
-    augment_images,
+    augment_for_discriminator,
     no_augmentation,
 )
 from anytime.training.step import Compute, EagerStep, set_lr
@@ -75,7 +75,7 @@ def image_finetuning(device: torch.device, conditional_discriminator: bool) -> T
     )
     stage = replace(config.finetune, conditional_discriminator=conditional_discriminator, global_head=conditional_discriminator)
     discriminator = ImageDiscriminator(4, 1 + CONDITION_CHANNELS * conditional_discriminator, 28, global_head=stage.global_head)
-    return FinetuneTask(stage, model, discriminator, augment_images, *examples, 2, sample_pool)
+    return FinetuneTask(stage, model, discriminator, augment_for_discriminator, *examples, 2, sample_pool)
 
 
 TASK_NAMES = ["autoencoder", "prior", "audio", "finetune", "image-finetune", "conditional-finetune"]

@@ -1,4 +1,4 @@
-"""The engine interface. All engines sample the same codes, up to rounding ties.
+"""The engine interface. In fp32, all engines sample the same codes, up to rounding ties.
 
 An engine starts a batch (`start`), samples its next codes (`step`) and decodes codes (`decode`). The session decides when to
 stop.
