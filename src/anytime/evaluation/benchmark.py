@@ -125,7 +125,7 @@ def _decode_overhead(speed: SamplingSpeed) -> Verdict:
 
 
 def _linearity(speeds: Sequence[SamplingSpeed]) -> list[Verdict]:
-    """Fig. 4b: half of the codes take at most half of the time, decoding set apart."""
+    """Fig. 4b: half of the codes take at most half of the time, not counting decoding."""
     verdicts = []
     ours = [speed for speed in speeds if speed.series.startswith(OURS)]
     for series, batch in dict.fromkeys((speed.series, speed.batch) for speed in ours):

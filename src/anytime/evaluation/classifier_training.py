@@ -80,7 +80,7 @@ def _tensors(part: LabelledExamples) -> list[tuple[str, Tensor]]:
 
 
 class ClassifierTask(Task):
-    """The training of a classifier as a stage of the training loop; the last epoch is kept, as the rate decays to zero."""
+    """The training of a classifier as a stage of the training loop; the last epoch is kept, as lr decays to zero."""
 
     name = "classifier"
     loss_names = ("loss",)
@@ -106,7 +106,7 @@ class ClassifierTask(Task):
         return self.config.lr * min((step + 1) / warmup, decay)
 
     def inputs(self, step: int) -> tuple[Tensor, ...]:
-        """Return the step's batch, augmented by a generator of its own."""
+        """Return the step's batch, augmented with its own generator."""
         rows = self.loader.batch_at(step)
         x, labels = self.x[rows], self.labels[rows]
         if self.data.augment is None:

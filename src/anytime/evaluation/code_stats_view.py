@@ -1,4 +1,4 @@
-"""Code statistics to look at: a figure and warnings for a run's report; sparklines and a table for a terminal."""
+"""Views of the code statistics: a figure and warnings for a run's report; sparklines and a table for a terminal."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Adapter(Protocol):
 
     @property
     def network(self) -> FeatureNetwork:
-        """The network whose features sets are compared by."""
+        """Feature network on which sets are compared."""
 
     @property
     def latency_batch(self) -> int:

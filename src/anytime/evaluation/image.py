@@ -83,7 +83,7 @@ class ImageEvaluation:
         ]
 
     def extra_rows(self, workspace: Workspace) -> list[Row]:
-        """Return what a classifier says of the samples, their nearest neighbours, and whether they are copies."""
+        """Return the rows of the classifier, of the nearest neighbours and of memorisation."""
         found = [] if self.labels is None else self.classifier_rows(self.labels, workspace)
         return [
             *found,
@@ -170,10 +170,10 @@ def neighbour_row(model: AnytimeModel, dataset: Dataset, settings: EvaluationSet
 
 
 def memorisation_row(model: AnytimeModel, dataset: Dataset, settings: EvaluationSettings) -> Row:
-    """Whether samples are nearer to training images than to as many images that the model never saw.
+    """Compare the distances of samples to training images and to as many held-out images.
 
-    A distance alone cannot tell, as smooth samples are near to everything. Without copies, half of the samples are nearer to a
-    training image; or as many as of the validation images, where the test images differ in kind.
+    One distance alone shows nothing, as smooth samples are near to everything. If nothing is copied, about half of the samples
+    are nearer to a training image: the same share as for validation images, the control.
     """
     images = min(MEMORISATION_IMAGES, len(dataset.held_out), len(dataset.train))
     samples = min(MEMORISATION_SAMPLES, settings.samples)
@@ -274,7 +274,7 @@ def _classifier_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _length_warnings(sampled: Sequence[Row], name: str) -> list[str]:
-    """Warn if some code count beats all codes: then the prior's errors cost more than its last codes bring."""
+    """Warn if fewer codes have a lower FID: then the prior's errors outweigh what the last codes add."""
     best, last = min(sampled, key=lambda row: float(row[name])), max(sampled, key=lambda row: int(row["codes"]))
     if name != "fid" or best[name] >= last[name] - FID_TOLERANCE:
         return []

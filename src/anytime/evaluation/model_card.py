@@ -74,7 +74,7 @@ def write_card(folder: Path) -> Path:
 
 
 def add_evaluation(folder: Path, path: Path) -> Path:
-    """Copy an evaluation of this very bundle into it and write the card anew.
+    """Copy an evaluation of this bundle into it and rewrite the card.
 
     Figures at the model's own temperature come first; at other temperatures they follow, without latencies.
     """
@@ -189,7 +189,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def limitations(model: AnytimeModel, record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what the model should not be taken for."""
+    """Return the model's limitations, one sentence each."""
     autoencoder = model.config.autoencoder
     kind = "Clips" if autoencoder.is_audio else "Images"
     sentences = [

@@ -1,7 +1,7 @@
 """Appendix B: audio by code length, ordered against unordered, by the paper's recipe and by ours.
 
-Held-out speakers measure reconstructions and the order of the frequency bands. A classifier counts the samples of spoken
-digits that are digits. A clock measures when the first complete clip is ready.
+Reconstructions and the order of the frequency bands are measured on held-out speakers. A classifier counts the samples that
+are spoken digits. Latencies show when the first complete clip is ready.
 """
 
 from __future__ import annotations

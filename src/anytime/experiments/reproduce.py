@@ -77,7 +77,7 @@ def _write_figure(results: Results, path: Path) -> Path:
 def canonical_command(
     experiment: Experiment, dataset: str, scale: Scale, *, local: bool, samples: int | None, seeds: Sequence[int]
 ) -> str:
-    """Return the command with all that decides the numbers, and without paths of this machine.
+    """Return the command with every option that affects the numbers, and without local paths.
 
     >>> canonical_command(find("fid"), "cifar10", "full", local=True, samples=None, seeds=(0, 1))
     'anytime reproduce fid --dataset cifar10 --data DIR --seeds 0,1'

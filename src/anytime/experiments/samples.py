@@ -1,6 +1,6 @@
 """Fig. 5 and Appendix G: the same samples from a quarter, a half, three quarters and all of their codes.
 
-Beside the grids stands the distance of a truncated sample from the full one: coarse to fine means near from the start.
+Also the distance of a truncated sample from the full one: from coarse to fine, it is small from the start.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ def combine_seeds(each: Sequence[bool], together: bool) -> bool | None:
 def verdict_below(
     claim: str, paper: str, pairs: Mapping[str, tuple[Values, Values]], *, factor: float = 1.0, digits: int = 1
 ) -> Verdict:
-    """Decide whether `factor` times the first of each pair is below the second, at every place."""
+    """Decide whether `factor` times the first of each pair is below the second, for every key of `pairs`."""
     holds = all_hold([is_below([factor * number for number in a], b) for a, b in pairs.values()])
-    texts = [f"{place}: {mean(a):.{digits}f} against {mean(b):.{digits}f}" for place, (a, b) in pairs.items()]
+    texts = [f"{key}: {mean(a):.{digits}f} against {mean(b):.{digits}f}" for key, (a, b) in pairs.items()]
     seeds = min(len(a) for a, _ in pairs.values())
     widest = max(spread(a, b) for a, b in pairs.values())
     chance = f"one seed, up to {MIN_RELATIVE_GAP:.0%} may be chance"

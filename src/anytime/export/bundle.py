@@ -62,7 +62,7 @@ def bundle(
     """Write a run's model with quantised weights and its card into `out / name`; `out` is the package's models by default.
 
     Keep only the first `codes` codes, and make `temperature` the default. Each of `evaluations` is an evaluation.json of this
-    very bundle, whose figures the card shows.
+    bundle, whose figures the card shows.
     """
     formats = formats or WeightFormats()
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):

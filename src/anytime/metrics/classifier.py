@@ -1,4 +1,4 @@
-"""A small classifier of images or audio: which class an example has, and features to compare sets by.
+"""A small classifier of images or audio; its features serve to compare sets of examples.
 
 It is trained on the training part of the data (`evaluation.classifier_training`). Distances between its features are never
 called FID.

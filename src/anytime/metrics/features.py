@@ -1,4 +1,4 @@
-"""Feature networks: they turn images or audio into the feature vectors that sets of examples are compared by."""
+"""Feature networks: they turn images or audio into feature vectors, on which sets of examples are compared."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def reconstruction_rows(
     folder: Path | None = None,
     reporter: Reporter | None = None,
 ) -> list[Row]:
-    """Quality of examples reconstructed from every fraction of their codes: the limit set by the autoencoder alone."""
+    """Quality of examples reconstructed from every fraction of their codes, for reference: no prior is involved."""
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     each = compute_statistics(feature_stats.reconstructions("reconstructions", model, x, counts), network, folder, reporter)
     return [
