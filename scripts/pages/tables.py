@@ -103,17 +103,23 @@ def engines(root: Path) -> str:
     return table(["hardware", "engine", "batch 1, ms", "batch 100, ms", "batch 8192, ms"], lines)
 
 
+AUDIO_TITLES = {
+    "ordered": "`paper`, ordered",
+    "unordered": "`paper`, unordered",
+    "best": "`best`, ordered",
+    "best-unordered": "`best`, unordered",
+}
+
+
 def audio(root: Path) -> str:
     """Distances, classified samples and speed of the audio models (Appendix B)."""
     rows = _rows(root / "results/audio/audiomnist.json")
     fractions = (1 / 16, 1 / 4, 1 / 2, 1.0)
-    titles = {"ordered": "`paper`, ordered", "unordered": "`paper`, unordered"}
-    titles |= {"best": "`best`, ordered", "best-unordered": "`best`, unordered"}
     lines = []
-    for series, title in titles.items():
+    for series, title in AUDIO_TITLES.items():
         at = curve([row for row in rows if row.get("measure") == "error"], series, "fraction", "log_mel")
         lines.append([f"log-mel distance: {title}", *(f"{at[f]:.2f}" for f in fractions)])
-    for series, title in [*titles.items(), ("best", "`best`, ordered, temperature 0.8")]:
+    for series, title in [*AUDIO_TITLES.items(), ("best", "`best`, ordered, temperature 0.8")]:
         temperature = 0.8 if "0.8" in title else 1.0
         at = curve([row for row in rows if row.get("temperature") == temperature], series, "fraction", CLASSIFIED)
         lines.append([f"samples classified as a digit: {title}", *(f"{100 * at[f]:.1f} %" for f in fractions)])
@@ -124,11 +130,11 @@ def audio(root: Path) -> str:
 
 
 CLASSIFIED = "classified"
-"""The key of the share of clips that the audio classifier takes for some digit."""
+"""The key of the fraction of clips that the audio classifier classifies as a digit."""
 
 
 def audio_classifier(root: Path) -> str:
-    """What the audio classifier takes for a digit."""
+    """What the audio classifier classifies as a digit."""
     rows = _rows(root / "tests/records/audio-classifier.json")
     lines = []
     for row in rows:
@@ -138,6 +144,35 @@ def audio_classifier(root: Path) -> str:
         elif row["series"] == "non-digits":
             lines.append([row["kind"] + ("" if row["in_training"] else " (not in its training)"), "–", share])
     return table(["1,200 clips each", "classified correctly", "classified as a digit"], lines)
+
+
+def audio_noise(root: Path) -> str:
+    """How white noise moves the Fréchet distance of real clips on the audio classifier's features."""
+    rows = [row for row in _rows(root / "tests/records/audio-classifier.json") if row["series"] == "noise"]
+    lines = [[_fraction(row["level"]), f"{row['frechet_digits']:,.0f}", f"{100 * row[CLASSIFIED]:.1f} %"] for row in rows]
+    return table(["noise RMS", "`frechet_digits`", "classified as a digit"], lines)
+
+
+def audio_bands(root: Path) -> str:
+    """Number of codes that halves the error of each frequency band."""
+    rows = [row for row in _rows(root / "results/audio/audiomnist.json") if row.get("measure") == "half-way"]
+    lines = []
+    for series, title in AUDIO_TITLES.items():
+        codes = {row["band"]: row["codes"] for row in rows if row["series"] == series}
+        lines.append([title, *(str(codes[band] or "never") for band in ("low", "middle", "high"))])
+    return table(["model", "low", "middle", "high"], lines)
+
+
+def audio_first_clip(root: Path) -> str:
+    """Time of a clip from a sixteenth of the codes, as a fraction of the time of all codes."""
+    rows = _rows(root / "results/audio/audiomnist.json")
+    lines = []
+    for series, name in (("ordered", "audiomnist"), ("best", "audiomnist-best")):
+        at = [curve([r for r in rows if r.get("device") == d], series, "fraction", "seconds_p50") for d in ("cuda", "cpu")]
+        bench = [r for r in _rows(root / f"benchmarks/results/sampling/{name}-cuda.json") if r.get("batch") == 1]
+        at.append(curve(bench, "anytime cuda bf16", "fraction", "p50"))
+        lines.append([AUDIO_TITLES[series], *(f"{seconds[1 / 16] / seconds[1.0]:.3f}" for seconds in at)])
+    return table(["model", "GPU", "CPU", "GPU, current engine, random weights"], lines)
 
 
 def tuning(
@@ -217,6 +252,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "engines": engines,
     "audio": audio,
     "audio-classifier": audio_classifier,
+    "audio-noise": audio_noise,
+    "audio-bands": audio_bands,
+    "audio-first-clip": audio_first_clip,
     "tuning-cifar10": tuning(CIFAR10_TRIALS),
     "tuning-celeba": tuning([("celeba-10-epochs", 0), ("celeba-40-epochs", 0), ("celeba-first-40", 0)]),
     "tuning-truncated": tuning(TRUNCATED_TRIALS, "validation", 0.85),
