@@ -60,7 +60,7 @@ def test_each_term_alone_is_masked(autoencoder: VQVAE) -> None:
     for term in ("reconstruction", "quantization"):
         latents = autoencoder.latents(x).detach().requires_grad_()
         quantized = autoencoder.quantizer(latents)
-        losses = vq_losses(x, autoencoder.decode_latents(truncate(quantized.latents, keep)), quantized, keep)
+        losses = vq_losses(x, autoencoder.decode_latents(truncate(quantized.latents, keep)), quantized, keep, "sum")
         (gradient,) = torch.autograd.grad(getattr(losses, term).sum(), latents)
         assert (gradient[~mask] == 0).all()
         assert (gradient[mask].abs().amax(-1) > 0).all()
