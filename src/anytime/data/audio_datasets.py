@@ -6,7 +6,7 @@ No speaker of the validation or the test set occurs in another set.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anytime.core.errors import UserError
 from anytime.core.random import permutation
-from anytime.data.audio_io import LOUDNESS, SAMPLE_RATE, SUFFIXES, LoadedAudio, read_recordings
+from anytime.data.audio_io import LOUDNESS, SAMPLE_RATE, SUFFIXES, read_recordings
 from anytime.data.dataset import VALIDATION, Dataset, Labels, ReadOptions
 from anytime.data.files import DataFile, find_files
 from anytime.data.recordings import CROP, Recordings
@@ -34,16 +34,7 @@ def read_audiomnist(options: ReadOptions) -> Dataset:
     speakers = {file: match[2] for file in found if (match := _DIGIT.fullmatch(PurePosixPath(file.name).name))}
     if not speakers:
         raise UserError(f"{root} holds no NN/D_NN_R.wav: point `data` at AudioMNIST's folder or its zip files")
-    return _read_by_speaker(options, "AudioMNIST", speakers, label=spoken_digit)
-
-
-def spoken_digit(name: str) -> int:
-    """Return the digit that an AudioMNIST file contains.
-
-    >>> spoken_digit("01/7_01_12.flac")
-    7
-    """
-    return int(PurePosixPath(name).name[0])
+    return _read_by_speaker(options, "AudioMNIST", speakers, label=lambda name: int(PurePosixPath(name).name[0]))
 
 
 def read_vctk(options: ReadOptions) -> Dataset:
@@ -89,46 +80,45 @@ def read_audio_folder(options: ReadOptions, files: list[DataFile]) -> Dataset:
         return _read_by_speaker(options, options.root.name, folders)
     if len(files) < MIN_RECORDINGS:
         raise UserError(f"{options.root} holds {len(files)} recordings and at least {MIN_RECORDINGS} are needed: add some")
-    audio = read_recordings(files, options.cache)
-    names = [file.name for file in files]
     tail = len(files) // 10
-    train, validation = _select(audio.recordings, names[:-tail]), _select(audio.recordings, names[-tail:])
     split = f"the last {tail:,} by name for validation, no test set; speakers unknown, as there are no folders"
-    return Dataset(options.name, train, fixed_crops(validation), None, f"{_describe(options.root.name, audio)}; {split}")
+    return _read_parts(options, options.root.name, files, (files[:-tail], files[-tail:], []), split)
 
 
 def _read_by_speaker(
     options: ReadOptions, title: str, speakers: dict[DataFile, str], note: str = "", label: Callable[[str], int] | None = None
 ) -> Dataset:
     ids = split_speakers(sorted(set(speakers.values())), options.root)
-    audio = read_recordings(list(speakers), options.cache)
-    speaker_of = {file.name: speaker for file, speaker in speakers.items()}
-    train, validation, test = (
-        _select(audio.recordings, (name for name, speaker in speaker_of.items() if speaker in part)) for part in ids
-    )
+    parts = [[file for file, speaker in speakers.items() if speaker in part] for part in ids]
     split = f"{len(set(speakers.values()))} speakers, of which {', '.join(ids[1])} for validation"
     split += f" and {', '.join(ids[2])} for test" if ids[2] else ", none for test"
-    return Dataset(
-        options.name,
-        train,
-        fixed_crops(validation),
-        fixed_crops(test) if ids[2] else None,
-        f"{_describe(title, audio)}; {split}{note}",
-        labels=None if label is None else crop_labels(train, validation, test, label),
-    )
+    return _read_parts(options, title, list(speakers), parts, split + note, label)
 
 
-def _select(recordings: Recordings, names: Iterable[str]) -> Recordings:
-    wanted = set(names)
-    return recordings.select([row for row, name in enumerate(recordings.names) if name in wanted])
+def _read_parts(
+    options: ReadOptions,
+    title: str,
+    files: list[DataFile],
+    parts: Sequence[list[DataFile]],
+    split: str,
+    label: Callable[[str], int] | None = None,
+) -> Dataset:
+    recordings, clipped = read_recordings(files, options.cache)
+    train, validation, test = (recordings.select({file.name for file in part}) for part in parts)
+    source = f"{title}, {len(set(recordings.names)):,} recordings at {SAMPLE_RATE:,} Hz, mono, {LOUDNESS}"
+    source += f"; crops of {CROP:,} samples"
+    source += f", {recordings.num_short:,} shorter ones padded and masked" if recordings.num_short else ""
+    source += f"; {clipped:,} clipped ones kept; {split}" if clipped else f"; {split}"
+    labels = None if label is None else crop_labels(train, validation, test, label)
+    held_out = fixed_crops(test) if parts[2] else None
+    return Dataset(options.name, train, fixed_crops(validation), held_out, source, labels=labels)
 
 
 def split_speakers(speakers: Sequence[str], root: Path) -> tuple[list[str], list[str], list[str]]:
     """Split speakers into training, validation and test by seed 0: a tenth each for the last two."""
     if len(speakers) < 2:
         raise UserError(f"{root} holds one speaker only, {speakers[0]}: add another, since validation needs its own speaker")
-    tenth = len(speakers) // 10
-    order = [speakers[i] for i in permutation(len(speakers), 0).tolist()]
+    order, tenth = [speakers[i] for i in permutation(len(speakers), 0).tolist()], len(speakers) // 10
     count = max(1, tenth)
     return sorted(order[count + tenth :]), sorted(order[:count]), sorted(order[count : count + tenth])
 
@@ -145,14 +135,4 @@ def crop_labels(train: Recordings, validation: Recordings, test: Recordings, lab
 
 
 def _subsample(tiles: Tensor) -> Tensor:
-    if len(tiles) <= VALIDATION:
-        return tiles
-    return tiles[torch.linspace(0, len(tiles) - 1, VALIDATION).long()]
-
-
-def _describe(title: str, audio: LoadedAudio) -> str:
-    recordings = audio.recordings
-    text = f"{title}, {len(set(recordings.names)):,} recordings at {SAMPLE_RATE:,} Hz, mono, {LOUDNESS}"
-    text += f"; crops of {CROP:,} samples"
-    text += f", {recordings.num_short:,} shorter ones padded and masked" if recordings.num_short else ""
-    return text + (f"; {audio.clipped:,} clipped ones kept" if audio.clipped else "")
+    return tiles if len(tiles) <= VALIDATION else tiles[torch.linspace(0, len(tiles) - 1, VALIDATION).long()]

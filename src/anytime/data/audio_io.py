@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -62,8 +61,8 @@ class Loudness:
 def measure_loudness(file: DataFile) -> Loudness:
     """Measure the loudness of a file; refuse one that is not audio, has no samples or holds NaN."""
     frames, squares, peak, clipped_frames = 0, 0.0, 0.0, 0
-    with _open(file) as audio:
-        for block in _frames(audio):
+    with _open(file) as (blocks, _):
+        for block in blocks:
             if not np.isfinite(block).all():
                 raise UserError(f"{file.path} holds samples that are not numbers (NaN or infinity): remove or repair it")
             mono = block.mean(1)
@@ -78,8 +77,8 @@ def measure_loudness(file: DataFile) -> Loudness:
 
 def read_blocks(file: DataFile, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
     """Yield the samples at 16 kHz, averaged over channels and multiplied by `gain`."""
-    with _open(file) as audio:
-        for block in _resample((block.mean(1) for block in _frames(audio)), audio.samplerate):
+    with _open(file) as (blocks, rate):
+        for block in _resample((block.mean(1) for block in blocks), rate):
             yield (block * (gain * INT16_MAX)).round().clip(-INT16_MAX, INT16_MAX).astype(np.int16)
 
 
@@ -93,19 +92,14 @@ def _resample(blocks: Iterable[Float[np.ndarray, " time"]], rate: int) -> Iterat
     yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
 
 
-def _frames(audio: Any) -> Iterator[Float[np.ndarray, "time channel"]]:
-    blocks: Iterator[np.ndarray] = audio.blocks(_BLOCK, dtype="float32", always_2d=True)
-    return blocks
-
-
 @contextmanager
-def _open(file: DataFile) -> Iterator[Any]:
-    """Open with soundfile; libsndfile reports damage when it opens a file or later, when it reads."""
+def _open(file: DataFile) -> Iterator[tuple[Iterator[Float[np.ndarray, "time channel"]], int]]:
+    """Yield blocks and sample rate; libsndfile reports damage when it opens a file or later, when it reads."""
     soundfile = _module("soundfile")
     with file.open() as stream:
         try:
             with soundfile.SoundFile(stream) as audio:
-                yield audio
+                yield audio.blocks(_BLOCK, dtype="float32", always_2d=True), audio.samplerate
         except (RuntimeError, TypeError) as error:
             reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
             raise UserError(f"{file.path} is not a readable audio file ({reason}): remove or replace it") from error
@@ -121,17 +115,8 @@ def _module(name: str) -> ModuleType:
         raise UserError(f"reading this audio file needs {name}: pip install 'anytime[audio]'") from error
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedAudio:
-    """The recordings read from many files."""
-
-    recordings: Recordings
-    clipped: int
-    """number of files with clipped samples; they are kept"""
-
-
-def read_recordings(files: Sequence[DataFile], cache: Path) -> LoadedAudio:
-    """Read all files as recordings at 16 kHz, from the cached array if there is one."""
+def read_recordings(files: Sequence[DataFile], cache: Path) -> tuple[Recordings, int]:
+    """Return recordings of all files at 16 kHz, from the cached array if there is one, and how many files are clipped."""
     path = decoded_path(cache, PREPROCESSING, files, ".int16")
     cached = _load_cached(path, len(files))
     if cached is None:
@@ -141,7 +126,7 @@ def read_recordings(files: Sequence[DataFile], cache: Path) -> LoadedAudio:
     assert cached is not None
     samples, file_stats = cached
     recordings = segment_recordings(torch.from_numpy(samples), file_stats[:, 0].tolist(), [file.name for file in files])
-    return LoadedAudio(recordings, int(file_stats[:, 1].sum()))
+    return recordings, int(file_stats[:, 1].sum())
 
 
 @contextmanager

@@ -46,9 +46,7 @@ def _split(files: list[DataFile], partition: Path) -> list[list[DataFile]]:
     unlisted = [file.name for file, stem in stems.items() if stem not in listed]
     if unlisted:
         raise UserError(f"{partition} lacks {len(unlisted):,} images, first {unlisted[0]}: replace it with the published list")
-    parts: list[list[DataFile]] = [[], [], []]
-    for file, stem in stems.items():
-        parts[listed[stem]].append(file)
+    parts = [[file for file, stem in stems.items() if listed[stem] == part] for part in range(3)]
     if not all(parts):
         raise UserError(f"{files[0].root} has no images of one part of {partition}: complete it, or move {PARTITION} away")
     return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from anytime.core.errors import UserError
 from anytime.data import audio_io, image_io
@@ -46,7 +46,12 @@ def split_by_type(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataF
 
 def split_by_name(options: ReadOptions, files: Sequence[DataFile], channels: int | None = None) -> Dataset:
     """Read images without a published split: the last tenth of the sorted names is for validation, none for test."""
-    _check_count(len(files), options.root)
+    if not files:
+        endings = ", ".join(sorted(suffix[1:] for suffix in image_io.SUFFIXES))
+        raise UserError(f"{options.root} holds no images ({endings}): point `data` at a folder that does")
+    if len(files) < MIN_IMAGES:
+        needed = f"at least {MIN_IMAGES} are needed"
+        raise UserError(f"{options.root} holds {len(files)} images and {needed}: add some or correct `data`")
     pixels = image_io.read_images(files, options.size, options.cache, channels)
     tail = len(files) - len(files) // 10
     source = (
@@ -54,14 +59,6 @@ def split_by_name(options: ReadOptions, files: Sequence[DataFile], channels: int
         f"the last {len(files) - tail:,} by name for validation, no test set"
     )
     return Dataset(options.name, pixels[:tail], pixels[tail:], None, source)
-
-
-def _check_count(count: int, root: Path) -> None:
-    if count == 0:
-        endings = ", ".join(sorted(suffix[1:] for suffix in image_io.SUFFIXES))
-        raise UserError(f"{root} holds no images ({endings}): point `data` at a folder that does")
-    if count < MIN_IMAGES:
-        raise UserError(f"{root} holds {count} images and at least {MIN_IMAGES} are needed: add some or correct `data`")
 
 
 def describe_crop(size: int) -> str:

@@ -49,13 +49,17 @@ def decode(file: DataFile, size: int, channels: int) -> tuple[UInt8[np.ndarray, 
     Pillow widens the Lanczos filter when shrinking, so nothing aliases. An image of exactly `size` keeps its pixels.
     An animation yields its first frame.
     """
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
     with _open(file) as image:
         image.load()
         flat = _flatten(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    pixels = np.asarray(_square(flat, size)).reshape(size, size, channels)
-    return np.array(pixels.transpose(2, 0, 1), order="C"), min(flat.size)
+    side = min(flat.size)
+    left, top = ((extent - side) // 2 for extent in flat.size)
+    square = flat.crop((left, top, left + side, top + side))
+    square = square if side == size else square.resize((size, size), Image.Resampling.LANCZOS)
+    pixels = np.asarray(square).reshape(size, size, channels)
+    return np.array(pixels.transpose(2, 0, 1), order="C"), side
 
 
 @contextmanager
@@ -81,16 +85,6 @@ def _flatten(image: _Image, mode: str) -> _Image:
         colours = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours)
     return image.convert(mode)
-
-
-def _square(image: _Image, size: int) -> _Image:
-    from PIL import Image
-
-    width, height = image.size
-    side = min(width, height)
-    left, top = (width - side) // 2, (height - side) // 2
-    square = image.crop((left, top, left + side, top + side))
-    return square if side == size else square.resize((size, size), Image.Resampling.LANCZOS)
 
 
 def read_images(
@@ -121,18 +115,13 @@ def _load_cached(path: Path, count: int, size: int) -> UInt8[np.ndarray, "n chan
 
 def _count_channels(files: Sequence[DataFile], size: int) -> int:
     """Return 1 if all images are grey, else 3; refuse images smaller than `size` before any is decoded."""
-    grey, small = True, list[DataFile]()
-    for file in track(files, len(files), "reading image headers"):
-        is_grey, side = header(file)
-        grey &= is_grey
-        if side < size:
-            small.append(file)
-    _refuse_small(small, size)
-    return 1 if grey else 3
+    grey, sides = zip(*(header(file) for file in track(files, len(files), "reading image headers")), strict=True)
+    _refuse_small(files, sides, size)
+    return 1 if all(grey) else 3
 
 
-def _refuse_small(small: Sequence[DataFile], size: int) -> None:
-    if small:
+def _refuse_small(files: Sequence[DataFile], sides: Sequence[int], size: int) -> None:
+    if small := [file for file, side in zip(files, sides, strict=True) if side < size]:
         others = f" and {len(small) - 1:,} more are" if len(small) > 1 else " is"
         raise UserError(f"{small[0].path}{others} smaller than {size} x {size}: choose a smaller `size` or remove them")
 
@@ -141,16 +130,15 @@ def _decode_all(files: Sequence[DataFile], size: int, channels: int) -> UInt8[np
     """Decode in threads into one array: Pillow decodes without holding the interpreter's lock."""
     pixels = np.empty((len(files), channels, size, size), np.uint8)
 
-    def fill(start: int) -> list[DataFile]:
-        small = []
+    def fill(start: int) -> list[int]:
+        sides = []
         for row, file in enumerate(files[start : start + _BLOCK], start):
             pixels[row], side = decode(file, size, channels)
-            if side < size:
-                small.append(file)
-        return small
+            sides.append(side)
+        return sides
 
     starts = range(0, len(files), _BLOCK)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         blocks = track(pool.map(fill, starts), len(starts), "decoding images")
-        _refuse_small([file for small in blocks for file in small], size)
+        _refuse_small(files, [side for sides in blocks for side in sides], size)
     return pixels

@@ -34,17 +34,14 @@ def read_mnist_labels(root: Path) -> tuple[UInt8[np.ndarray, " train"], UInt8[np
 
 def find_idx(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """Find the named files, plain or gzipped, spelled with `-idx` or `.idx`."""
-    found = {name: _find(folder, name) for name in names}
-    missing = [name for name, path in found.items() if path is None]
-    if missing:
+    found: dict[str, Path] = {}
+    for name in names:
+        for spelling in (f"{stem}{ending}" for ending in ("", ".gz") for stem in (name, name.replace("-idx", ".idx"))):
+            if (folder / spelling).is_file():
+                found.setdefault(name, folder / spelling)
+    if missing := [name for name in names if name not in found]:
         raise UserError(f"{folder} lacks {' and '.join(missing)} (plain or .gz): point `data` at the folder that holds them")
-    return [path for path in found.values() if path is not None]
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    spellings = (name, name.replace("-idx", ".idx"))
-    candidates = (folder / (spelling + ending) for ending in ("", ".gz") for spelling in spellings)
-    return next((path for path in candidates if path.is_file()), None)
+    return list(found.values())
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:

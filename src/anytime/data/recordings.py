@@ -6,6 +6,7 @@ that no sample has. Padding thus travels with the data, and losses and metrics c
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -36,8 +37,9 @@ class Recordings:
     def __getitem__(self, rows: slice) -> Recordings:
         return replace(self, starts=self.starts[rows], lengths=self.lengths[rows], names=self.names[rows])
 
-    def select(self, rows: list[int]) -> Recordings:
-        """Return these segments, in this order."""
+    def select(self, names: Set[str]) -> Recordings:
+        """Return the segments of these files."""
+        rows = [row for row, name in enumerate(self.names) if name in names]
         index = torch.tensor(rows, dtype=torch.long)
         return replace(self, starts=self.starts[index], lengths=self.lengths[index], names=tuple(self.names[r] for r in rows))
 

@@ -55,18 +55,13 @@ def synthetic_audio(name: str, count: int = 256, seed: int = 0) -> Dataset:
     eighth = max(1, count // 8)
     chirps = [_chirp(uniform(seed, row, torch.arange(4 + _OVERTONES))) for row in range(count + 2 * eighth)]
     stored = [(chirp * INT16_MAX).round().to(torch.int16) for chirp in chirps]
-    whole = segment_recordings(
-        torch.cat(stored), [len(chirp) for chirp in stored], [f"{row:05d}" for row in range(len(stored))]
-    )
+    names = [f"{row:05d}" for row in range(len(stored))]
+    whole = segment_recordings(torch.cat(stored), [len(chirp) for chirp in stored], names)
     train, validation, test = whole[:count], whole[count : count + eighth], whole[count + eighth :]
-    labels = crop_labels(train, validation, test, lambda name: _label(seed, int(name)))
+    # The class of a chirp is its tenth of the range of pitches.
+    labels = crop_labels(train, validation, test, lambda name: int(10 * uniform(seed, int(name), torch.arange(1))))
     source = f"synthetic chirps from seed {seed} in place of {name}, not real data; {train.num_short:,} shorter than a crop"
     return Dataset(name, train, fixed_crops(validation), fixed_crops(test), source, synthetic=True, labels=labels)
-
-
-def _label(seed: int, row: int) -> int:
-    """Return the class of a chirp: its tenth of the range of pitches."""
-    return int(10 * uniform(seed, row, torch.arange(1)))
 
 
 def _chirp(numbers: Float[Tensor, " n"]) -> Float[Tensor, " time"]:
