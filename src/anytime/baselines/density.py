@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from anytime.baselines import pca
 from anytime.baselines.base import BaselineModel, load_baseline
 from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
-from anytime.core import distributed, random
+from anytime.core import random
 from anytime.core.errors import UserError
 from anytime.data.image_grid import labelled_rows, write_png
-from anytime.data.loader import Loader, to_float
+from anytime.data.loader import to_float
 from anytime.training.config import BaseRunConfig, Shape
 from anytime.training.run_spec import RunSpec
 from anytime.training.stages import PriorStage
 from anytime.training.tasks.prior import adamw, prior_lr
-from anytime.training.tasks.task import Metrics, Task, global_rows, validation_batches
+from anytime.training.tasks.task import Metrics, Task, global_rows
 
 BATCH = 5000
 SEQUENCES = 100  # per batch of the likelihood; each is as long as an image has values
@@ -167,11 +167,9 @@ class DensityTask(Task):
     loss_names = ("loss",)
 
     def __init__(self, stage: PriorStage, model: DensityModel, train: Tensor, validation: Tensor, seed: int) -> None:
-        self.stage, self.module, self.seed = stage, model, seed
+        super().__init__(stage.epochs, stage.batch, train, seed, model.centre.device)
+        self.stage, self.module, self.validation = stage, model, validation
         self.objective = DensityObjective(model.prior)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size())
-        self.validation, self.device = validation, model.centre.device
-        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
         """Return AdamW."""
@@ -191,17 +189,17 @@ class DensityTask(Task):
         uniforms = random.uniform(random.derive(self.seed, purpose), step, rows[:, None], element)
         return self.module.to_values(dequantized(x, uniforms))
 
-    @torch.no_grad()
     def validate(self) -> Metrics:
         """Return the held-out bits per dimension, with fixed noise."""
-        total = torch.zeros(1, dtype=torch.float64, device=self.device)
-        for rows in validation_batches(len(self.validation)):
-            x = self.validation[rows].to(self.device)
+
+        def losses(rows: slice) -> Tensor:
             row_ids = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
             with torch.autocast(self.device.type, enabled=False):  # the rotation to principal components must not be rounded
-                values = self._values(x, "validation", 0, row_ids)
-            total += self.objective(values).double() * len(x)
-        return {"loss": float(distributed.all_reduce_sum(total)) / len(self.validation)}
+                values = self._values(self.validation[rows].to(self.device), "validation", 0, row_ids)
+            out: Tensor = self.objective(values)
+            return out
+
+        return self.mean_losses(len(self.validation), losses)
 
 
 class DensityRunSpec(RunSpec[DensityModel]):

@@ -21,24 +21,16 @@ from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.networks import conv_image
 from anytime.autoencoders.truncation import Truncation, keep_mask, truncate
 from anytime.baselines.base import BaselineModel, load_baseline
-from anytime.core import distributed, random
+from anytime.core import random
 from anytime.core.errors import UserError
 from anytime.data.image_grid import labelled_rows, write_png
-from anytime.data.loader import Loader, to_float
+from anytime.data.loader import to_float
 from anytime.sampling.budget import code_count
 from anytime.training.config import BaseRunConfig, Shape
 from anytime.training.run_spec import RunSpec
 from anytime.training.sample_grids import GRID_FRACTIONS
 from anytime.training.stages import check_schedule
-from anytime.training.tasks.task import (
-    KeepSampler,
-    Metrics,
-    Task,
-    global_rows,
-    optimizer_options,
-    validation_batches,
-    validation_keeps,
-)  # fmt: skip
+from anytime.training.tasks.task import KeepSampler, Metrics, Task, global_rows, validation_keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,17 +221,10 @@ class VAETask(Task):
     loss_names = ("loss", "reconstruction", "kl", "error")
 
     def __init__(self, name: str, stage: VAEStage, model: VAE, train: Tensor, validation: Tensor, seed: int) -> None:
-        self.name, self.stage, self.module, self.seed = name, stage, model, seed
+        super().__init__(stage.epochs, stage.batch, train, seed, model.device)
+        self.name, self.stage, self.module, self.validation = name, stage, model, validation
         self.objective = VAEObjective(model)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size())
-        self.validation, self.device = validation, model.device
-        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
         self.keeps = KeepSampler(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Return Adam."""
-        trained = list(self.module.parameters())
-        return torch.optim.Adam(trained, **optimizer_options(trained[0], self.stage.lr))
 
     def lr(self, step: int) -> float:
         """Return the constant learning rate."""
@@ -256,16 +241,17 @@ class VAETask(Task):
         noise = random.normal(random.derive(self.seed, purpose), step, rows[:, None], element)
         return noise.reshape(len(rows), length, dim)
 
-    @torch.no_grad()
     def validate(self) -> Metrics:
         """Return the losses at fixed `keep` and fixed noise."""
         keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
-        sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
-        for rows in validation_batches(len(self.validation)):
-            x = self.validation[rows].to(self.device)
+
+        def losses(rows: slice) -> Tensor:
             row_ids = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=self.device)
-            sums += self.objective(x, keeps[rows], self._noise("validation", 0, row_ids)).double() * len(x)
-        return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(self.validation)).tolist(), strict=True))
+            noise = self._noise("validation", 0, row_ids)
+            out: Tensor = self.objective(self.validation[rows].to(self.device), keeps[rows], noise)
+            return out
+
+        return self.mean_losses(len(self.validation), losses)
 
 
 class VAERunSpec(RunSpec[VAE]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Int16, UInt8
+from jaxtyping import Float, Int, Int16, UInt8
 from torch import Tensor, nn
 
 from anytime.autoencoders.losses import vq_losses
@@ -13,20 +13,12 @@ from anytime.autoencoders.quantizer import codebook_usage
 from anytime.autoencoders.truncation import keep_mask
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
-from anytime.data.loader import Loader, to_float, valid_mask
+from anytime.data.loader import to_float, valid_mask
 from anytime.data.recordings import Recordings
 from anytime.metrics.stft_distance import stft_distance
 from anytime.training.schedules import decayed_lr
 from anytime.training.stages import AutoencoderStage
-from anytime.training.tasks.task import (
-    KeepSampler,
-    Metrics,
-    Task,
-    global_rows,
-    optimizer_options,
-    validation_batches,
-    validation_keeps,
-)  # fmt: skip
+from anytime.training.tasks.task import KeepSampler, Metrics, Task, global_rows, validation_keeps
 
 NOISE_FLOOR = 1e-2
 """Magnitudes that the spectral loss treats as silence: the hiss of good recordings, 70 dB below the loudest audio."""
@@ -82,19 +74,12 @@ class AutoencoderTask(Task):
     def __init__(
         self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor | Recordings, validation: Tensor, seed: int
     ) -> None:
-        self.name, self.stage, self.module, self.seed = name, stage, model, seed
+        super().__init__(stage.epochs, stage.batch, train, seed, model.quantizer.codebook.device, stage.speed_perturb)
+        self.name, self.stage, self.module, self.validation = name, stage, model, validation
         self.loss_names = ("loss", "reconstruction", "quantization", *(["spectral"] if stage.spectral_weight else []))
         self.objective = AutoencoderObjective(model, stage)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size(), stage.speed_perturb)
-        self.validation, self.device = validation, model.quantizer.codebook.device
-        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
         self.keeps = KeepSampler(stage.truncation, model.length, self.steps_per_epoch, seed, self.device)
         self._last: AutoencoderOutput | None = None
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Return Adam over the weights that have gradients."""
-        trained = [p for p in self.module.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, **optimizer_options(trained[0], self.stage.lr))
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -104,11 +89,9 @@ class AutoencoderTask(Task):
         """Return this rank's examples and their `keep`."""
         x = self.loader.batch_at(step).to(self.device)
         if self.stage.hflip:
-            x = torch.where(self._hflip(step, len(x))[:, None, None, None], x.flip(-1), x)
+            flip = random.uniform(random.derive(self.seed, "hflip"), step, global_rows(len(x), self.device)) < 0.5
+            x = torch.where(flip[:, None, None, None], x.flip(-1), x)
         return x, self.keeps.at(step, len(x))
-
-    def _hflip(self, step: int, rows: int) -> Bool[Tensor, " rows"]:
-        return random.uniform(random.derive(self.seed, "hflip"), step, global_rows(rows, self.device)) < 0.5
 
     def losses(self, objective: nn.Module, *inputs: Tensor) -> Float[Tensor, " losses"]:
         """Return the losses of Eq. 6, the total first."""
@@ -123,20 +106,18 @@ class AutoencoderTask(Task):
             mask = keep_mask(self.keeps.at(step, len(self._last.codes)), self.module.length)
             self.module.quantizer.update(self._last.latents, self._last.codes, mask, self.seed, step)
 
-    @torch.no_grad()
     def validate(self) -> Metrics:
         """Return the losses at fixed `keep` and the codebook's usage over the whole validation set."""
         keeps = validation_keeps(self.stage.truncation, self.module.length, len(self.validation)).to(self.device)
-        sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
         counts = torch.zeros(self.module.codebook_size, dtype=torch.float64, device=self.device)
-        for rows in validation_batches(len(self.validation)):
-            x, keep = self.validation[rows].to(self.device), keeps[rows]
-            out: AutoencoderOutput = self.objective(x, keep)
-            sums += out.losses.double() * len(x)
-            counts += torch.bincount(out.codes.flatten(), minlength=len(counts))
-        sums, counts = distributed.all_reduce_sum(sums) / len(self.validation), distributed.all_reduce_sum(counts)
-        usage = codebook_usage(counts)
-        metrics = dict(zip(self.loss_names, sums.tolist(), strict=True))
+
+        def losses(rows: slice) -> Tensor:
+            out: AutoencoderOutput = self.objective(self.validation[rows].to(self.device), keeps[rows])
+            counts.add_(torch.bincount(out.codes.flatten(), minlength=len(counts)))
+            return out.losses
+
+        metrics = self.mean_losses(len(self.validation), losses)
+        usage = codebook_usage(distributed.all_reduce_sum(counts))
         if self.stage.select_by == "reconstruction":  # the first metric selects the epoch
             metrics = {"reconstruction": metrics["reconstruction"]} | metrics
         return metrics | {"codes_used": usage.used, "codes_dead": usage.dead, "perplexity": usage.perplexity}

@@ -19,21 +19,13 @@ from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.truncation import truncate
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
-from anytime.data.loader import Loader, to_float, valid_mask
+from anytime.data.loader import to_float, valid_mask
 from anytime.training.discriminators import DiscriminatorOutput
 from anytime.training.ema import EMA
 from anytime.training.schedules import decayed_lr
 from anytime.training.stages import FinetuneStage
 from anytime.training.tasks.autoencoder import spectral_loss
-from anytime.training.tasks.task import (
-    KeepSampler,
-    Metrics,
-    Task,
-    global_rows,
-    optimizer_options,
-    validation_batches,
-    validation_keeps,
-)  # fmt: skip
+from anytime.training.tasks.task import KeepSampler, Metrics, Task, global_rows, optimizer_options, validation_keeps
 
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 """Augments real and decoded data alike, given the data and uniform numbers [batch, 8]; differentiable."""
@@ -187,8 +179,10 @@ class FinetuneTask(Task):
         seed: int,
         sample_pool: Int[Tensor, "pool length"] | None = None,
     ) -> None:
-        self.stage, self.model, self.validation, self.seed, self.sample_pool = stage, model, validation, seed, sample_pool
-        self.device = model.quantizer.codebook.device
+        device = model.quantizer.codebook.device
+        super().__init__(stage.epochs, stage.batch, torch.arange(len(train.x), device=device), seed, device)
+        self.stage, self.model, self.train, self.validation = stage, model, train, validation
+        self.sample_pool = sample_pool
         for part in (model.encoder, model.quantizer):
             part.requires_grad_(False)
         self.module, self.ema = model.decoder, EMA(model.decoder, stage.ema_decay)
@@ -200,10 +194,6 @@ class FinetuneTask(Task):
         self.objective = FinetuneObjective(model, live, discriminator, stage, augment)
         spectral = ["spectral"] if stage.spectral_weight else []
         self.loss_names = ("loss", "discriminator", "adversarial", "feature_matching", "reconstruction", *spectral)
-        self.train = train
-        rows = torch.arange(len(train.x), device=self.device)
-        self.loader = Loader(rows, stage.batch, seed, distributed.rank(), distributed.world_size())
-        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
         prior_truncation, steps = stage.prior_truncation or stage.truncation, self.steps_per_epoch
         self.keeps = KeepSampler(stage.truncation, model.length, steps, seed, self.device)
         self.prior_keeps = KeepSampler(prior_truncation, model.length, steps, random.derive(seed, "prior samples"), self.device)
@@ -212,13 +202,9 @@ class FinetuneTask(Task):
         """Return one Adam with a group each for the decoder and the discriminator."""
         decoder, discriminator = (list(part.parameters()) for part in (self.objective.decoder, self.objective.discriminator))
         # Each group has its own learning rate tensor: a shared one would hold the discriminator's rate alone.
-        discriminator_group = {
-            "params": discriminator,
-            "lr_scale": self.stage.discriminator_lr_ratio,
-            **optimizer_options(discriminator[0], self.stage.lr),
-        }
-        options = optimizer_options(decoder[0], self.stage.lr)
-        return torch.optim.Adam([{"params": decoder}, discriminator_group], betas=BETAS, **options)
+        options, discriminator_options = (optimizer_options(part[0], self.stage.lr) for part in (decoder, discriminator))
+        discriminator_options |= {"params": discriminator, "lr_scale": self.stage.discriminator_lr_ratio}
+        return torch.optim.Adam([{"params": decoder}, discriminator_options], betas=BETAS, **options)
 
     def lr(self, step: int) -> float:
         """Return the decoder's learning rate."""
@@ -249,14 +235,15 @@ class FinetuneTask(Task):
         """Update the EMA of the decoder's weights."""
         self.ema.update(step)
 
-    @torch.no_grad()
     def validate(self) -> Metrics:
         """Return the losses of the live decoder on held-out data, without corruption or augmentation."""
         x, codes = self.validation
         keeps = validation_keeps(self.stage.truncation, self.model.length, len(x)).to(self.device)
-        sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
         midpoint = torch.full((1, 8), 0.5, device=self.device)
-        for rows in validation_batches(len(x)):
+
+        def losses(rows: slice) -> Tensor:
             given = x[rows].to(self.device), codes[rows].to(self.device).long(), keeps[rows]
-            sums += self.objective(*given, midpoint.expand(len(given[0]), -1), midpoint.new_ones(())).double() * len(given[0])
-        return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / len(x)).tolist(), strict=True))
+            out: Tensor = self.objective(*given, midpoint.expand(len(given[0]), -1), midpoint.new_ones(()))
+            return out
+
+        return self.mean_losses(len(x), losses)

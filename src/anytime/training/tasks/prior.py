@@ -7,13 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.core import distributed
-from anytime.data.loader import Loader
 from anytime.priors import PriorNetwork
 from anytime.training.ema import EMA
 from anytime.training.schedules import warmup_lr
 from anytime.training.stages import PriorStage
-from anytime.training.tasks.task import Metrics, Task, optimizer_options, validation_batches
+from anytime.training.tasks.task import Metrics, Task, optimizer_options
 
 
 class PriorObjective(nn.Module):
@@ -36,13 +34,11 @@ class PriorTask(Task):
     loss_names = ("loss",)
 
     def __init__(self, stage: PriorStage, prior: PriorNetwork, train: Tensor, validation: Tensor, seed: int) -> None:
-        self.stage, self.module = stage, prior
+        super().__init__(stage.epochs, stage.batch, train, seed, validation.device)
+        self.stage, self.module, self.validation = stage, prior, validation
         self.ema = EMA(prior, stage.ema_decay)
         self.auxiliary = self.ema.live if self.ema.enabled else None
         self.objective, self.validation_objective = PriorObjective(self.ema.live), PriorObjective(prior)
-        self.loader = Loader(train, stage.batch, seed, distributed.rank(), distributed.world_size())
-        self.validation = validation
-        self.epochs, self.steps_per_epoch = stage.epochs, self.loader.steps_per_epoch
 
     def optimizer(self) -> torch.optim.Optimizer:
         """Return AdamW."""
@@ -60,15 +56,10 @@ class PriorTask(Task):
         """Update the EMA of the weights."""
         self.ema.update(step)
 
-    @torch.no_grad()
     def validate(self) -> Metrics:
         """Return the held-out nats per code."""
         self.validation_objective.eval()
-        total = torch.zeros(1, dtype=torch.float64, device=self.validation.device)
-        for rows in validation_batches(len(self.validation)):
-            codes = self.validation[rows].long()
-            total += self.validation_objective(codes).double() * len(codes)
-        return {"loss": float(distributed.all_reduce_sum(total)) / len(self.validation)}
+        return self.mean_losses(len(self.validation), lambda rows: self.validation_objective(self.validation[rows].long()))
 
 
 def prior_lr(stage: PriorStage, step: int, steps: int) -> float:

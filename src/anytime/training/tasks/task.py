@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anytime.autoencoders.truncation import Truncation, sample_keep
 from anytime.core import distributed, random
+from anytime.data.loader import Loader
+from anytime.data.recordings import Recordings
 
 VALIDATION_BATCH = 500
 
@@ -30,9 +32,23 @@ class Task:
     epochs: int
     steps_per_epoch: int
 
+    def __init__(
+        self,
+        epochs: int,
+        batch: int,
+        examples: Shaped[Tensor, "n ..."] | Recordings,
+        seed: int,
+        device: torch.device,
+        speed_perturb: float = 0.0,
+    ) -> None:
+        self.epochs, self.seed, self.device = epochs, seed, device
+        self.loader = Loader(examples, batch, seed, distributed.rank(), distributed.world_size(), speed_perturb)
+        self.steps_per_epoch = self.loader.steps_per_epoch
+
     def optimizer(self) -> torch.optim.Optimizer:
-        """Return a new optimizer."""
-        raise NotImplementedError
+        """Return a new optimizer; by default Adam over the weights that have gradients."""
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        return torch.optim.Adam(trained, **optimizer_options(trained[0], self.lr(0)))
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -53,6 +69,14 @@ class Task:
     def validate(self) -> Metrics:
         """Return the metrics on the validation set."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def mean_losses(self, count: int, losses: Callable[[slice], Float[Tensor, " losses"]]) -> Metrics:
+        """Return the means over `count` validation examples, on all ranks, of the losses of a batch."""
+        sums = torch.zeros(len(self.loss_names), dtype=torch.float64, device=self.device)
+        for rows in validation_batches(count):
+            sums += losses(rows).double() * (rows.stop - rows.start)
+        return dict(zip(self.loss_names, (distributed.all_reduce_sum(sums) / count).tolist(), strict=True))
 
 
 class KeepSampler:
