@@ -63,6 +63,11 @@ def read(path: Path) -> Results:
         raise UserError(f"{path} is not a results file of this version; run its experiment again") from None
 
 
+def select(rows: Sequence[Row], **where: Any) -> list[Row]:
+    """Return the rows with these values."""
+    return [row for row in rows if all(row.get(key) == value for key, value in where.items())]
+
+
 def curve(rows: Sequence[Row], name: str, across: str, value: str) -> dict[Any, float]:
     """Return one series as a curve: each place across -> the value there, averaged over the seeds.
 

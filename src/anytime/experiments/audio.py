@@ -6,6 +6,7 @@ are spoken digits. Latencies show when the first complete clip is ready.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,8 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from anytime.core.environment import environment
-from anytime.core.results import Results, Row, Verdict, curve
+from anytime.core.results import Results, Row, Verdict, curve, select
 from anytime.evaluation import audio as clips
 from anytime.evaluation.audio import AUDIO_FRACTIONS, CLIP_FRACTIONS, error_rows, half_error_rows
 from anytime.evaluation.classifier_training import FORMAT, MIN_DIGIT_ACCURACY, load_or_train_audio_features
@@ -74,28 +74,19 @@ class AudioMeasurements:
                 model, AUDIO_FRACTIONS, self.settings.samples, self.real, self.features, seed=s.seed, temperature=temperature,
                 folder=self.runner.scratch(f"{variant} {s.seed}"), reporter=s.reporter, pause=s.pause,
             )  # fmt: skip
-        x = s.dataset.held_out
-        rows += reconstruction_rows(model, x, AUDIO_FRACTIONS, self.real, self.features, reporter=s.reporter)
+        rows += reconstruction_rows(model, s.dataset.held_out, AUDIO_FRACTIONS, self.real, self.features, reporter=s.reporter)
         errors = error_rows(model, s.dataset, s.reporter, self.examples)
-        for row in errors:
-            plotted = row["fraction"] in AUDIO_FRACTIONS
-            rows.append(row if plotted else {key: value for key, value in row.items() if key != "fraction"})
+        rows += [{k: v for k, v in row.items() if k != "fraction" or v in AUDIO_FRACTIONS} for row in errors]
         rows += half_error_rows(errors)
         if variant in (PAIR[0], BEST_PAIR[0]):  # the unordered runs have the same networks
-            rows += self._latency_rows(model)
+            rows += speed_rows(model, self.settings, s.reporter, 1, device=model.device.type)
+            if model.device.type != "cpu":
+                cpu_model = AnytimeModel(model.config)
+                cpu_model.load_state_dict(model.state_dict())
+                rows += speed_rows(cpu_model.eval().use("eager"), self.settings, s.reporter, 1, device="cpu")
         rows += panel_rows(model, self.runner.plan(variant, s.seed).run_dir / "audio", s.seed)
         shared = {"series": variant, "length": model.length, "audio_classifier": self.features.digest[:16]}
         return [{**row, "measure": row["series"], **shared} for row in rows]
-
-    def _latency_rows(self, model: AnytimeModel) -> list[Row]:
-        """Return seconds for one clip by code length, on the device and on the CPU."""
-        reporter, device = self.runner.context.reporter, model.device.type
-        rows = speed_rows(model, self.settings, reporter, 1, device=device)
-        if device != "cpu":
-            cpu_model = AnytimeModel(model.config)
-            cpu_model.load_state_dict(model.state_dict())
-            rows += speed_rows(cpu_model.eval().use("eager"), self.settings, reporter, 1, device="cpu")
-        return rows
 
 
 def measure(runner: Runner) -> list[Row]:
@@ -106,15 +97,9 @@ def measure(runner: Runner) -> list[Row]:
     settings = EvaluationSettings(samples=count, fractions=AUDIO_FRACTIONS, repeats=repeats, seed=s.seed)
     examples = SMOKE_EXAMPLES if s.smoke else clips.AUDIO_ERROR_EXAMPLES
     runner.notes += [f"{count:,} samples at each length", f"distances of {examples} held-out crops"]
-    measurements, env = AudioMeasurements(runner, settings, examples), environment(s.device)
-    facts = {
-        "audio_features": FORMAT,
-        "x": digest(s.dataset.held_out),
-        "examples": examples,
-        "panels": [clips.CLIPS, SHOWN],
-    }
-    timing = {"hardware": env["hardware"], "torch": env["torch"]}
-    run_facts = {**facts, **timing, "samples": count, "temperatures": TEMPERATURES, "fractions": AUDIO_FRACTIONS}
+    measurements, x = AudioMeasurements(runner, settings, examples), digest(s.dataset.held_out)
+    facts = {"audio_features": FORMAT, "x": x, "examples": examples, "panels": [clips.CLIPS, SHOWN]}
+    run_facts = {**facts, **s.timing, "samples": count, "temperatures": TEMPERATURES, "fractions": AUDIO_FRACTIONS}
     runs = [RunMeasurement(variant, s.seed, partial(measurements.model_rows, variant), run_facts) for variant in VARIANTS]
     return runner.measure_runs(runs) + runner.measure_data(HELD_OUT, facts, measurements.data_rows)
 
@@ -137,76 +122,62 @@ def panel_rows(model: AnytimeModel, folder: Path, seed: int) -> list[Row]:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the claims of the appendix, and those that a user would rely on."""
-    verdicts = [
-        verdict
-        for recipe in RECIPES
-        for verdict in (_ordered_ahead(rows, recipe), _low_band_first(rows, recipe), _closer_samples(rows, recipe))
-    ]
+    verdicts = [verdict for recipe in RECIPES for verdict in _ordered_ahead(rows, recipe)]
     verdicts.append(_best_beats_paper(rows))
-    if any("classified" in row for row in rows):
-        verdicts += [*_classified_share(rows), _classifier_accurate(rows)]
-    verdicts.append(_not_memorised(rows))
+    (data,) = (row for row in rows if row["series"] == HELD_OUT)
+    if "classified" in data:
+        verdicts += _classified(rows, data)
+    verdicts.append(_not_memorised(rows, data))
     return verdicts + [_first_clip_early(rows, device) for device in dict.fromkeys(r["device"] for r in rows if "device" in r)]
 
 
-def select(rows: Sequence[Row], measure: str, **where: Any) -> list[Row]:
-    """Return the rows of one measure with these values."""
-    return [row for row in rows if row.get("measure") == measure and all(row.get(key) == value for key, value in where.items())]
-
-
 def _by_fraction(rows: Sequence[Row], measure: str, variant: str, **where: Any) -> dict[float, Row]:
-    return {row["fraction"]: row for row in select(rows, measure, series=variant, **where)}
-
-
-def _ordered_ahead(rows: list[Row], recipe: str) -> Verdict:
-    errors = select(rows, "error")
-    found = {name: [curve(errors, variant, "fraction", name) for variant in RECIPES[recipe]] for name in METRICS}
-    lost = [f"{name} at {f:g}" for name, (one, other) in found.items() for f in TRUNCATED if not one[f] < other[f]]
-    text = "; ".join(_smallest_lead(name, *curves) for name, curves in found.items())
-    return Verdict(
-        f"{recipe} recipe: ordered beats unordered on every reconstruction metric at 1/16, 1/4 and 1/2 of the codes",
-        not lost,
-        f"not so for {', '.join(lost)}; {text}" if lost else f"smallest lead: {text}",
-        "the correct global structure using as few as 6.25% of the full code length",
-    )
-
-
-def _smallest_lead(name: str, one: dict[float, float], other: dict[float, float]) -> str:
-    worst = max(TRUNCATED, key=lambda fraction: one[fraction] / other[fraction])
-    return f"{name} {one[worst]:.3f} against {other[worst]:.3f} at {worst:g}"
-
-
-def _low_band_first(rows: list[Row], recipe: str) -> Verdict:
-    half = {row["band"]: row["codes"] for row in select(rows, "half-way", series=RECIPES[recipe][0])}
-    low = half["low"]
-    return Verdict(
-        f"{recipe} recipe, ordered: the low band's error falls first (fewest codes to halve it)",
-        low is not None and all(half[band] is None or low < half[band] for band in BANDS if band != "low"),
-        "halved at " + ", ".join(f"{band} {'never' if half[band] is None else half[band]}" for band in BANDS),
-        "low frequency features first, then higher frequency components",
-    )
-
-
-def _closer_samples(rows: list[Row], recipe: str) -> Verdict:
-    name = _distance_name(rows)
-    ordered, unordered = (_by_fraction(rows, "samples", variant, temperature=1.0) for variant in RECIPES[recipe])
-    return Verdict(
-        f"{recipe} recipe: {name} of samples at 1/16 and 1/4 of the codes is lower ordered than unordered",
-        all(ordered[f][name] < unordered[f][name] for f in TRUNCATED[:2]),
-        "; ".join(f"{f:g}: {ordered[f][name]:.1f} against {unordered[f][name]:.1f}" for f in AUDIO_FRACTIONS),
-        "samples from the unordered VQ-VAE contain considerably more noise when using truncated codes",
-    )
+    return {row["fraction"]: row for row in select(rows, measure=measure, series=variant, **where)}
 
 
 def _distance_name(rows: Sequence[Row]) -> str:
     return "frechet_digits" if any("frechet_digits" in row for row in rows) else "frechet_audio"
 
 
+def _ordered_ahead(rows: list[Row], recipe: str) -> list[Verdict]:
+    """Compare reconstructions, bands and samples of a recipe's ordered and unordered run."""
+    errors, name = select(rows, measure="error"), _distance_name(rows)
+    lost, leads = list[str](), list[str]()
+    for metric in METRICS:
+        one, other = (curve(errors, variant, "fraction", metric) for variant in RECIPES[recipe])
+        lost += [f"{metric} at {f:g}" for f in TRUNCATED if not one[f] < other[f]]
+        worst = max(TRUNCATED, key=lambda f: one[f] / other[f])
+        leads.append(f"{metric} {one[worst]:.3f} against {other[worst]:.3f} at {worst:g}")
+    half = {row["band"]: row["codes"] for row in select(rows, measure="half-way", series=RECIPES[recipe][0])}
+    low, *higher = (math.inf if half[band] is None else half[band] for band in BANDS)
+    ordered, unordered = (_by_fraction(rows, "samples", variant, temperature=1.0) for variant in RECIPES[recipe])
+    return [
+        Verdict(
+            f"{recipe} recipe: ordered beats unordered on every reconstruction metric at 1/16, 1/4 and 1/2 of the codes",
+            not lost,
+            (f"not so for {', '.join(lost)}; " if lost else "smallest lead: ") + "; ".join(leads),
+            "the correct global structure using as few as 6.25% of the full code length",
+        ),
+        Verdict(
+            f"{recipe} recipe, ordered: the low band's error falls first (fewest codes to halve it)",
+            low < min(higher),
+            "halved at " + ", ".join(f"{band} {'never' if half[band] is None else half[band]}" for band in BANDS),
+            "low frequency features first, then higher frequency components",
+        ),
+        Verdict(
+            f"{recipe} recipe: {name} of samples at 1/16 and 1/4 of the codes is lower ordered than unordered",
+            all(ordered[f][name] < unordered[f][name] for f in TRUNCATED[:2]),
+            "; ".join(f"{f:g}: {ordered[f][name]:.1f} against {unordered[f][name]:.1f}" for f in AUDIO_FRACTIONS),
+            "samples from the unordered VQ-VAE contain considerably more noise when using truncated codes",
+        ),
+    ]
+
+
 def _best_beats_paper(rows: list[Row]) -> Verdict:
-    errors = select(rows, "error")
+    errors = select(rows, measure="error")
     lost, ratios = list[str](), list[str]()
     for name in METRICS:
-        ours, papers = (curve(errors, RECIPES[recipe][0], "codes", name) for recipe in ("best", "paper"))
+        papers, ours = (curve(errors, variant, "codes", name) for variant, _ in RECIPES.values())
         every = [k for k in ours if k > 0]
         worst = max(every, key=lambda k: ours[k] / papers[k])
         if not ours[worst] < papers[worst]:
@@ -215,11 +186,11 @@ def _best_beats_paper(rows: list[Row]) -> Verdict:
     return Verdict(
         "best recipe beats the paper's on every reconstruction metric at every length",
         not lost,
-        "; ".join([*([f"not so for {', '.join(lost)}"] if lost else []), *ratios]),
+        (f"not so for {', '.join(lost)}; " if lost else "") + "; ".join(ratios),
     )
 
 
-def _classified_share(rows: list[Row]) -> list[Verdict]:
+def _classified(rows: list[Row], data: Row) -> list[Verdict]:
     by = {t: _by_fraction(rows, "samples", BEST_PAIR[0], temperature=t) for t in TEMPERATURES}
     best = max(by, key=lambda t: by[t][1.0]["classified"])
     shares = {f: by[best][f]["classified"] for f in AUDIO_FRACTIONS}
@@ -244,21 +215,17 @@ def _classified_share(rows: list[Row]) -> list[Verdict]:
             min(digits) > 0,
             ", ".join(f"{digit}: {count}" for digit, count in enumerate(digits)),
         ),
+        Verdict(
+            f"the classifier is right on at least {MIN_DIGIT_ACCURACY:.0%} of real digits by unseen speakers",
+            data["accuracy"] >= MIN_DIGIT_ACCURACY,
+            f"{data['accuracy']:.2%} of {data['accuracy_examples']:,}; "
+            f"confident on {data['classified']:.1%} of the test speakers'",
+        ),
     ]
 
 
-def _classifier_accurate(rows: list[Row]) -> Verdict:
-    (data,) = (row for row in rows if row["series"] == HELD_OUT)
-    return Verdict(
-        f"the classifier is right on at least {MIN_DIGIT_ACCURACY:.0%} of real digits by unseen speakers",
-        data["accuracy"] >= MIN_DIGIT_ACCURACY,
-        f"{data['accuracy']:.2%} of {data['accuracy_examples']:,}; confident on {data['classified']:.1%} of the test speakers'",
-    )
-
-
-def _not_memorised(rows: list[Row]) -> Verdict:
-    (data,) = (row for row in rows if row["series"] == HELD_OUT)
-    (full,) = select(rows, "samples", series=BEST_PAIR[0], temperature=1.0, fraction=1.0)
+def _not_memorised(rows: list[Row], data: Row) -> Verdict:
+    full = _by_fraction(rows, "samples", BEST_PAIR[0], temperature=1.0)[1.0]
     return Verdict(
         "best recipe: samples are not memorised "
         f"(median distance to the nearest training example at least {MIN_NEAREST_RATIO} of that of held-out data)",
@@ -276,9 +243,8 @@ def _first_clip_early(rows: list[Row], device: str) -> Verdict:
         shares.append(share[AUDIO_FRACTIONS[0]])
         factors = ", ".join(f"{f:g}: {own[f]['real_time_factor']:.4f}" for f in AUDIO_FRACTIONS)
         ratios = ", ".join(f"{f:g}: {share[f]:.3f}" for f in AUDIO_FRACTIONS)
-        texts.append(
-            f"{recipe}, {own[1.0]['engine']}: {shares[-1]:.3f} of the full run; real-time factor {factors}; share {ratios}"
-        )
+        text = f"{shares[-1]:.3f} of the full run; real-time factor {factors}; share {ratios}"
+        texts.append(f"{recipe}, {own[1.0]['engine']}: {text}")
     return Verdict(
         f"{device}: the first complete clip, from 1/16 of the codes, takes at most an eighth of the full run's time",
         max(shares) <= MAX_TIME_SHARE,
@@ -293,17 +259,17 @@ def draw(results: Results) -> Any:
     above, below = figure.subfigures(2, 1, height_ratios=(1.6 * len(VARIANTS), 4))
     every = above.subplots(len(VARIANTS), 2 * len(CLIP_FRACTIONS), squeeze=False)
     for line, variant in zip(every, VARIANTS, strict=True):
-        for column, row in enumerate(select(rows, "panel", series=variant)):
+        for column, row in enumerate(select(rows, measure="panel", series=variant)):
             clips.draw_envelope(line[2 * column], row["envelope"])
             line[2 * column].set_title(f"{variant}, {row['codes']} of {row['length']}", fontsize="x-small")
             show_strip(line[2 * column + 1], row["png"], "")
     distances, bands, samples = below.subplots(1, 3)
     value = "classified" if any("classified" in row for row in rows) else _distance_name(rows)
     for variant in VARIANTS:
-        plot_curve(distances, select(rows, "error"), variant, "codes", "log_mel")
-        plot_curve(samples, select(rows, "samples", temperature=1.0), variant, "fraction", value, marker="o")
+        plot_curve(distances, select(rows, measure="error"), variant, "codes", "log_mel")
+        plot_curve(samples, select(rows, measure="samples", temperature=1.0), variant, "fraction", value, marker="o")
     for band in BANDS:
-        plot_curve(bands, select(rows, "error"), BEST_PAIR[0], "codes", band, label=band)
+        plot_curve(bands, select(rows, measure="error"), BEST_PAIR[0], "codes", band, label=band)
     distances.set(xlabel="codes kept", ylabel="log-mel distance, nats", title=results.dataset)
     bands.set(xlabel="codes kept", ylabel="error / energy", title=BEST_PAIR[0])
     samples.set(xlabel="fraction of the codes", ylabel=value, title="samples, temperature 1")

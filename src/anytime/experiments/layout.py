@@ -6,6 +6,7 @@ So the verdicts compare ratios: the error in a region over the error of the mean
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -63,15 +64,11 @@ def mean_image_errors(dataset: Dataset) -> list[float]:
 
 def model_rows(model: AnytimeModel, x: Tensor, baseline: list[float]) -> list[Row]:
     """Return errors by row of pixels, ratios by region, and images of one run."""
-    rows: list[Row] = []
-    for fraction in (QUARTER, 1.0):
-        count = code_count(model.length, fraction=fraction)
-        shared = {"fraction": fraction, "codes": count, "length": model.length}
-        errors = error_by_row(model, x, count)
-        rows += _by_row(errors, **shared)
-        if fraction == QUARTER:
-            rows += [{**shared, "region": name, "unexplained": ratio} for name, ratio in unexplained(errors, baseline).items()]
     count = code_count(model.length, fraction=QUARTER)
+    errors, quarter = error_by_row(model, x, count), {"fraction": QUARTER, "codes": count, "length": model.length}
+    rows = _by_row(errors, **quarter)
+    rows += [{**quarter, "region": name, "unexplained": ratio} for name, ratio in unexplained(errors, baseline).items()]
+    rows += _by_row(error_by_row(model, x, model.length), fraction=1.0, codes=model.length, length=model.length)
     images = {
         "reconstructions": model.decode(model.encode(to_float(x[:SHOWN_IMAGES]))[:, :count]),
         "samples": model.sample(SHOWN_IMAGES, seed=0, codes=count).data,
@@ -89,11 +86,9 @@ def unexplained(errors: list[float], baseline: list[float]) -> dict[str, float]:
     >>> unexplained([1.0, 1.0, 3.0, 1.0], [4.0, 4.0, 4.0, 4.0])
     {'whole': 0.375, 'top quarter': 0.25, 'bottom half': 0.5}
     """
-    ratios = {}
-    for name, (start, stop) in REGIONS.items():
-        own = slice(round(start * len(errors)), round(stop * len(errors)))
-        ratios[name] = sum(errors[own]) / sum(baseline[own])
-    return ratios
+    height = len(errors)
+    regions = {name: slice(round(start * height), round(stop * height)) for name, (start, stop) in REGIONS.items()}
+    return {name: sum(errors[own]) / sum(baseline[own]) for name, own in regions.items()}
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
@@ -135,15 +130,12 @@ def draw(results: Results) -> Any:
     figure = new_figure(11.0, 4.2)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.4))
     axes = left.subplots()
-    curves: dict[tuple[str, float | None], list[Row]] = {}
-    for row in results.rows:
-        if "row" in row:
-            curves.setdefault((row["series"], row.get("fraction")), []).append(row)
     colours = dict(zip(LAYOUTS, ("C0", "C1"), strict=True))
-    for (name, fraction), own in curves.items():
+    by_row = [row for row in results.rows if "row" in row]
+    for (name, fraction), group in groupby(by_row, key=lambda row: (row["series"], row.get("fraction"))):
         style = ":k" if fraction is None else colours[name] + ("-" if fraction == QUARTER else ":")
         label = name if fraction is None else f"{name}, {fraction:.0%} of codes"
-        axes.plot([row["error"] for row in own], [row["row"] for row in own], style, label=label)
+        axes.plot(*zip(*((row["error"], row["row"]) for row in group), strict=True), style, label=label)
     axes.invert_yaxis()
     axes.set(xlabel="mean squared error", ylabel="row of pixels", title=results.dataset, xlim=(0, None))
     left.legend(loc="outside lower center", ncols=2, fontsize="small")

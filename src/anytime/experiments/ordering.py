@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from statistics import mean
 from typing import Any
 
@@ -69,9 +70,8 @@ def rank_correlation(values: Sequence[float]) -> float:
     >>> rank_correlation([9.0, 5.0, 1.0]), rank_correlation([1.0, 5.0, 9.0])
     (-1.0, 1.0)
     """
-    ranks = {place: rank for rank, place in enumerate(sorted(range(len(values)), key=lambda place: values[place]))}
-    n = len(values)
-    return 1 - 6 * sum((ranks[place] - place) ** 2 for place in range(n)) / (n * (n * n - 1))
+    n, places = len(values), sorted(range(len(values)), key=values.__getitem__)
+    return 1 - 6 * sum((rank - place) ** 2 for rank, place in enumerate(places)) / (n * (n * n - 1))
 
 
 def gain_correlation(rows: Sequence[Row], series: str) -> float:
@@ -129,13 +129,9 @@ def format_ranges(numbers: Sequence[int]) -> str:
     >>> format_ranges([1, 2, 3, 7])
     '1–3, 7'
     """
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in ranges)
+    groups = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ranges = [[number for _, number in group] for _, group in groups]
+    return ", ".join(f"{r[0]}–{r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges)
 
 
 def draw(results: Results) -> Any:

@@ -24,7 +24,7 @@ from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER, Pause
 from anytime.core.progress import Reporter, SilentReporter
-from anytime.core.results import Results, Row, Verdict
+from anytime.core.results import Results, Row, Verdict, select
 from anytime.data import Dataset
 from anytime.evaluation.evaluate import check_shape
 from anytime.experiments.cache import Measurement, MeasurementCache, TrainingRecord
@@ -63,6 +63,12 @@ class ExperimentContext:
         return self.scale == "smoke"
 
     @property
+    def timing(self) -> dict[str, str]:
+        """Return the facts that every time depends on."""
+        here = environment(self.device)
+        return {"hardware": here["hardware"], "torch": here["torch"]}
+
+    @property
     def seed(self) -> int:
         """Return the first seed, for experiments that need only one."""
         return self.seeds[0]
@@ -89,8 +95,7 @@ class RunMeasurement:
 
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that match `where`, with `labels`."""
-        own = [row for row in rows if all(row.get(key) == value for key, value in self.where.items())]
-        return [{**row, **self.labels} for row in own]
+        return [{**row, **self.labels} for row in select(rows, **self.where)]
 
 
 class Runner:

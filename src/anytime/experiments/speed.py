@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 from anytime.baselines.pixelcnn_pp import PixelCNNPlusPlus, PixelCNNPlusPlusConfig
-from anytime.core.environment import environment
-from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.plots import new_figure
+from anytime.core.results import Results, Row, Verdict, select
+from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.metrics.latency import BATCH, REPEATS, TimedSampler, latency_by_codes, quantile, time_call
@@ -41,9 +40,8 @@ def measure(runner: Runner) -> list[Row]:
     """Return times of the anytime model with every engine of the device, of the original VQ-VAE and of the pixel model."""
     s, rows = runner.context, list[Row]()
     runner.notes.append("nothing is trained")
-    env = environment(s.device)
     networks = [config_identity(runner.plan(variant, s.seed).config)["model"] for variant in ("ordered", "original")]
-    facts = {"hardware": env["hardware"], "torch": env["torch"], "networks": networks, "batch": _batch(s)}
+    facts = {**s.timing, "networks": networks, "batch": _sizes(s)[1]}
     graphs = s.device.type == "cuda" and importlib.util.find_spec("triton") is not None
     for engine in [EAGER, "cuda"] if graphs else [EAGER]:
         name = f"anytime, {engine}"
@@ -53,20 +51,20 @@ def measure(runner: Runner) -> list[Row]:
     return rows + runner.measure_data("pixels", facts, partial(pixel_rows, s))
 
 
-def _batch(context: ExperimentContext) -> int:
-    return SMOKE_BATCH if context.smoke else BATCH
+def _sizes(context: ExperimentContext) -> tuple[int, int]:
+    """Return the number of images and of images in a batch."""
+    return PAPER_IMAGES.get(context.dataset.name, IMAGES), SMOKE_BATCH if context.smoke else BATCH
 
 
 def model_rows(runner: Runner, series: str, variant: str, engine: str, fractions: Sequence[float]) -> list[Row]:
     """Return the times by code length of one model."""
-    s = runner.context
+    s, (images, batch) = runner.context, _sizes(runner.context)
     model, weights = _model(runner, variant, engine)
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     repeats, progress = SMOKE_REPEATS if s.smoke else REPEATS, s.reporter.progress
     s.reporter.stage(series, 0, repeats)
-    found = latency_by_codes(
-        TimedSampler(model), counts, batch=_batch(s), repeats=repeats, progress=lambda done: progress(done, {})
-    )
+    sampler = TimedSampler(model)
+    found = latency_by_codes(sampler, counts, batch=batch, repeats=repeats, progress=lambda done: progress(done, {}))
     shared = {"series": series, "engine": model.engine.name, "precision": getattr(model.engine, "precision", "fp32")}
     return [
         {
@@ -75,7 +73,7 @@ def model_rows(runner: Runner, series: str, variant: str, engine: str, fractions
             "codes": latency.codes,
             "length": model.length,
             **_scaled(s, latency.p50, latency.p95, latency.repeats),
-            "decode_seconds": latency.decode * _batches(s),
+            "decode_seconds": latency.decode * (images / batch),
             "decode_fraction": latency.decode_fraction,
             "weights": weights,
         }
@@ -105,7 +103,7 @@ def pixel_rows(context: ExperimentContext) -> list[Row]:
     context.reporter.stage("pixel space", 0, repeats)
     times = list[float]()
     for seed in range(repeats):
-        times.append(time_call(partial(model.sample, _batch(context), seed), context.device))
+        times.append(time_call(partial(model.sample, _sizes(context)[1], seed), context.device))
         context.reporter.progress(1 + seed, {})
     shared = {"series": "pixel space", "engine": EAGER, "precision": "fp32", "fraction": 1.0}
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -113,32 +111,24 @@ def pixel_rows(context: ExperimentContext) -> list[Row]:
     return [{**shared, **scaled, "weights": "random", "parameters": parameters}]
 
 
-def _images(context: ExperimentContext) -> int:
-    return PAPER_IMAGES.get(context.dataset.name, IMAGES)
-
-
-def _batches(context: ExperimentContext) -> float:
-    return _images(context) / _batch(context)
-
-
 def _scaled(context: ExperimentContext, p50: float, p95: float, repeats: int) -> Row:
     """Return the seconds for all images, scaled up from a few batches."""
-    batch, count = _batch(context), _batches(context)
+    images, batch = _sizes(context)
     return {
-        "images": _images(context),
-        "seconds": p50 * count,
+        "images": images,
+        "seconds": p50 * (images / batch),
         "batch": batch,
         "seconds_p50": p50,
         "seconds_p95": p95,
         "repeats": repeats,
-        "scaled": f"median of {repeats} batches of {batch}, times {count:,.0f}",
+        "scaled": f"median of {repeats} batches of {batch}, times {images / batch:,.0f}",
     }
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the claims of Section 5.2.2 by the times of the eager engine."""
-    own = {row["fraction"]: row for row in rows if row["series"] == f"anytime, {EAGER}"}
-    (original,), (pixels,) = ([row for row in rows if row["series"] == name] for name in ("original VQ-VAE", "pixel space"))
+    own = {row["fraction"]: row for row in select(rows, series=f"anytime, {EAGER}")}
+    (original,), (pixels,) = (select(rows, series=name) for name in ("original VQ-VAE", "pixel space"))
     full, short = own[1.0], own[0.6]
     r_squared = correlation([row["codes"] for row in own.values()], [row["seconds"] for row in own.values()]) ** 2
     saved, faster = 1 - short["seconds"] / full["seconds"], pixels["seconds"] / full["seconds"]
@@ -183,14 +173,13 @@ def draw(results: Results) -> Any:
     figure = new_figure(9.0, 3.4)
     seconds, shares = figure.subplots(1, 2)
     for number, name in enumerate(dict.fromkeys(row["series"] for row in results.rows)):
-        own, colour = [row for row in results.rows if row["series"] == name], f"C{number}"
+        first, colour = select(results.rows, series=name)[0], f"C{number}"
         if name.startswith("anytime"):
-            fractions = [row["fraction"] for row in own]
-            seconds.plot(fractions, [row["seconds"] for row in own], f"{colour}o-", label=name)
-            if "decode_fraction" in own[0]:  # not measured for every engine
-                shares.plot(fractions, [row["decode_fraction"] for row in own], f"{colour}o-", label=name)
+            plot_curve(seconds, results.rows, name, "fraction", "seconds", f"{colour}o-")
+            if "decode_fraction" in first:  # not measured for every engine
+                plot_curve(shares, results.rows, name, "fraction", "decode_fraction", f"{colour}o-")
         else:
-            seconds.axhline(own[0]["seconds"], linestyle="--", label=f"{name}, {own[0]['engine']}", color=colour)
+            seconds.axhline(first["seconds"], linestyle="--", label=f"{name}, {first['engine']}", color=colour)
     images = results.rows[0]["images"]
     seconds.set(xlabel="fraction of the codes", ylabel=f"seconds for {images:,} images", yscale="log", title=results.dataset)
     shares.axhline(MAX_DECODE_SHARE, linestyle=":", color="0.6", label="bound of the verdict")

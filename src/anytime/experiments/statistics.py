@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from anytime.core.results import Row, Verdict
+from anytime.core.results import Row, Verdict, select
 
 MIN_RELATIVE_GAP = 0.03
 """With one seed, a smaller relative difference may be chance. Set before any run was compared."""
@@ -21,8 +21,7 @@ def values(rows: Sequence[Row], series: str, value: str, **where: Any) -> list[f
     >>> values([{"series": "a", "codes": 1, "seed": 0, "fid": 9.0}], "a", "fid", codes=1)
     [9.0]
     """
-    own = [row for row in rows if row["series"] == series and row.get(value) is not None]
-    found = [row for row in own if all(row.get(key) == wanted for key, wanted in where.items())]
+    found = [row for row in select(rows, series=series, **where) if row.get(value) is not None]
     return [float(row[value]) for row in sorted(found, key=lambda row: row["seed"])]
 
 
