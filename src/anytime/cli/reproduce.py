@@ -136,7 +136,8 @@ def _reproduce(
     from anytime.cli.output import check_out_dir
     from anytime.core.device import pick_device
     from anytime.core.pause import NEVER, Pause
-    from anytime.experiments.reproduce import canonical_command, check_overwrite, reproduce, reproduce_theorem
+    from anytime.experiments import theorem
+    from anytime.experiments.reproduce import canonical_command, check_overwrite, reproduce, write_results
     from anytime.experiments.runner import ExperimentContext
     from anytime.metrics.inception import load_feature_network
 
@@ -146,7 +147,7 @@ def _reproduce(
     check_overwrite(arguments.out, experiment.name, name, scale)
     command = canonical_command(experiment, name, scale, local=local, samples=arguments.samples, seeds=seeds)
     if not experiment.has_data:
-        return reproduce_theorem(command, arguments.out)
+        return write_results(theorem.compute(command=command), arguments.out)
     device, smoke = pick_device(arguments.device), scale == "smoke"
     dataset = find_dataset(name, arguments.data, None, smoke)
     with TrainingConsole() as console:

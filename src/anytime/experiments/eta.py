@@ -23,30 +23,23 @@ def eta(runs: Sequence[PlannedRun], dataset: Dataset) -> str:
     summary = f"{len(todo)} run{'s' if len(todo) > 1 else ''} to train, {total:,} steps: {', '.join(texts)}"
     seconds = [(seconds_per_step(missing[name], stage), n) for name, steps in todo.items() for stage, n in steps.items()]
     known = [each * n for each, n in seconds if each is not None]
-    return (
-        f"{summary}; about {sum(known) / 60:.1f} minutes at the speed of earlier runs"
-        if len(known) == len(seconds)
-        else summary
-    )
+    about = f"; about {sum(known) / 60:.1f} minutes at the speed of earlier runs" if len(known) == len(seconds) else ""
+    return summary + about
 
 
 def remaining_steps(run: PlannedRun, dataset: Dataset, planned: Collection[str]) -> dict[str, int]:
     """Return the steps of each stage that this run must still do; `planned` runs are trained before it."""
     examples = len(training_subset(dataset, run.config).train)
     done = {line["stage"]: line["epoch"] for line in log.read(RunPaths(run.run_dir).metrics)}
-    reused = _reused_stages(run, planned)
+    reused = list[str]()
+    if run.reuse is not None and (run.reuse.name in planned or RunPaths(run.reuse).stage_weights("pretrain").is_file()):
+        reused = ["pretrain", "ordered"] if run.variant.reuses_codes else ["pretrain"]
     todo = {
         name: (stage.epochs - done.get(name, 0)) * max(1, examples * getattr(stage, "augmentations", 1) // stage.batch)
         for name, stage in stages(run.config).items()
         if name not in reused
     }
     return {name: steps for name, steps in todo.items() if steps > 0}
-
-
-def _reused_stages(run: PlannedRun, planned: Collection[str]) -> tuple[str, ...]:
-    if run.reuse is None or not (run.reuse.name in planned or RunPaths(run.reuse).stage_weights("pretrain").is_file()):
-        return ()
-    return ("pretrain", "ordered") if run.variant.reuses_codes else ("pretrain",)
 
 
 def seconds_per_step(run: PlannedRun, stage: str) -> float | None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from anytime.core.results import Results, Row, Verdict, curve
-from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.core.results import Results, Row, Verdict, select
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_by_fraction, fid_figure, fid_label
 from anytime.experiments.registry import PAIR, PAPER_FRACTIONS
 from anytime.experiments.runner import Runner, digest
-from anytime.experiments.statistics import combine_seeds, spread, values
+from anytime.experiments.statistics import combine_seeds, spread
 from anytime.metrics.quality import data_row, distance_name
 
 PAPER_SAMPLES = {"celeba": 100_000}
@@ -36,40 +36,30 @@ def measure(runner: Runner) -> list[Row]:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the paper's claims by all seeds."""
-    name = distance_name(rows)
-    by_fraction = {variant: {f: values(rows, variant, name, fraction=f) for f in PAPER_FRACTIONS} for variant in PAIR}
-    verdicts = [
-        _below_when_truncated(rows, name, by_fraction),
-        *(_little_lost(rows, name, by_fraction["ordered"], f) for f in MAX_LOSS),
-        _below_at_full_length(by_fraction["ordered"][1.0], by_fraction["unordered"][1.0]),
-    ]
+    ordered, unordered = (fid_by_fraction(rows, variant) for variant in PAIR)
+    verdicts = [_below_when_truncated(ordered, unordered), *(_little_lost(ordered, f) for f in MAX_LOSS)]
+    verdicts.append(_below_at_full_length(ordered[1.0], unordered[1.0]))
     return [replace(verdict, claim=f"{fid_label(rows)}: {verdict.claim}") for verdict in verdicts]
 
 
-FIDByFraction = dict[float, list[float]]
-
-
-def _below_when_truncated(rows: list[Row], name: str, by_fraction: dict[str, FIDByFraction]) -> Verdict:
-    ordered, unordered = (curve(rows, variant, "fraction", name) for variant in PAIR)
-    short = PAPER_FRACTIONS[:-1]
-    seeds = range(len(by_fraction["unordered"][1.0]))
-    each = [all(by_fraction["ordered"][f][seed] < by_fraction["unordered"][f][seed] for f in short) for seed in seeds]
+def _below_when_truncated(ordered: dict[float, list[float]], unordered: dict[float, list[float]]) -> Verdict:
+    means = {f: (mean(ordered[f]), mean(unordered[f])) for f in PAPER_FRACTIONS[:-1]}
+    each = [all(ordered[f][seed] < unordered[f][seed] for f in means) for seed in range(len(unordered[1.0]))]
     return Verdict(
         "ordered below unordered at 0.2, 0.4, 0.6 and 0.8 of the codes",
-        combine_seeds(each, all(ordered[f] < unordered[f] for f in short)),
-        "; ".join(f"{f:g}: {ordered[f]:.1f} against {unordered[f]:.1f}" for f in short),
+        combine_seeds(each, all(a < b for a, b in means.values())),
+        "; ".join(f"{f:g}: {a:.1f} against {b:.1f}" for f, (a, b) in means.items()),
         "a better FID than unordered at all fractional code lengths",
     )
 
 
-def _little_lost(rows: list[Row], name: str, ordered: FIDByFraction, fraction: float) -> Verdict:
-    means, bound = curve(rows, "ordered", "fraction", name), MAX_LOSS[fraction]
-    loss = means[fraction] / means[1.0] - 1
-    each = [short / full - 1 <= bound for short, full in zip(ordered[fraction], ordered[1.0], strict=True)]
+def _little_lost(ordered: dict[float, list[float]], fraction: float) -> Verdict:
+    short, full, bound = mean(ordered[fraction]), mean(ordered[1.0]), MAX_LOSS[fraction]
+    each = [a / b - 1 <= bound for a, b in zip(ordered[fraction], ordered[1.0], strict=True)]
     return Verdict(
         f"ordered at {fraction} of the codes is at most {bound:.0%} above full length",
-        combine_seeds(each, loss <= bound),
-        f"{means[fraction]:.1f} against {means[1.0]:.1f}: {loss:+.1%}",
+        combine_seeds(each, short / full - 1 <= bound),
+        f"{short:.1f} against {full:.1f}: {short / full - 1:+.1%}",
         "almost no loss in sample quality using only 60% to 80% of all latent dimensions",
     )
 
@@ -77,14 +67,12 @@ def _little_lost(rows: list[Row], name: str, ordered: FIDByFraction, fraction: f
 def _below_at_full_length(ordered: list[float], unordered: list[float]) -> Verdict:
     """Decide only with several seeds that differ less than ordered and unordered do."""
     gap, width, several = mean(ordered) - mean(unordered), spread(ordered, unordered), len(unordered) > 1
-    texts = [
-        f"{variant} {', '.join(f'{v:.1f}' for v in each)}" for variant, each in zip(PAIR, (ordered, unordered), strict=True)
-    ]
+    first, second = (", ".join(f"{v:.1f}" for v in each) for each in (ordered, unordered))
     margin = f"spread over seeds {width:.1f}" if several else "one seed, no spread"
     return Verdict(
         "ordered below unordered at full length",
         gap < 0 if several and abs(gap) > width else None,
-        f"{'; '.join(texts)}; difference {gap:+.1f}, {margin}",
+        f"ordered {first}; unordered {second}; difference {gap:+.1f}, {margin}",
         "on CIFAR-10 a better FID even when sampling full codes",
     )
 
@@ -93,8 +81,7 @@ def draw(results: Results) -> Any:
     """Draw FID by code length, with held-out data as a line."""
     figure = fid_figure(results, dict(zip((*PAIR, ORIGINAL), ("o-", "s-", "^:"), strict=True)))
     (axes,) = figure.axes
-    for row in results.rows:
-        if row["series"] == HELD_OUT:
-            axes.axhline(row[distance_name(results.rows)], color="grey", linestyle="--", label=HELD_OUT)
+    for row in select(results.rows, series=HELD_OUT):
+        axes.axhline(row[distance_name(results.rows)], color="grey", linestyle="--", label=HELD_OUT)
     axes.legend()
     return figure

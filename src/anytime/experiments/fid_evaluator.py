@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from anytime.core.results import Results, Row
+from anytime.core.results import Results, Row, select
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.statistics import values
 from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.quality import distance_name, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
@@ -78,11 +79,16 @@ def fid_label(rows: Sequence[Row]) -> str:
     return "FID" if name == "fid" else name
 
 
+def fid_by_fraction(rows: Sequence[Row], series: str) -> dict[float, list[float]]:
+    """Return the distances of a series, by fraction and seed."""
+    return {fraction: values(rows, series, distance_name(rows), fraction=fraction) for fraction in PAPER_FRACTIONS}
+
+
 def plot_fid(axes: Any, rows: Sequence[Row], series: str, style: str, across: str = "fraction") -> None:
     """Plot a series' mean over the seeds as a line and each seed as dots."""
     name = distance_name(rows)
     plot_curve(axes, rows, series, across, name, style)
-    own = [row for row in rows if row["series"] == series and across in row and name in row]
+    own = [row for row in select(rows, series=series) if across in row and name in row]
     axes.plot([row[across] for row in own], [row[name] for row in own], ".", color=axes.lines[-1].get_color())
 
 

@@ -5,14 +5,14 @@ Both model the same dequantised bytes with the same network. The components are 
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.density import DensityModel, held_out_bits_per_dim
-from anytime.core.results import Results, Row, Verdict, curve
+from anytime.core.results import Results, Row, Verdict, curve, select
 from anytime.data.loader import to_float
 from anytime.experiments.plots import encode_strip, new_figure, plot_curve, show_strip
 from anytime.experiments.runner import Runner, digest
@@ -25,6 +25,7 @@ PAPER = {"pixels": 0.80, "pca": 1.22}
 HALF_PAPER_GAP = 0.21  # bits: half of the paper's difference
 EXAMPLES, SMOKE_EXAMPLES = 10_000, 32  # images for the bits, at most
 SHOWN, COLUMNS = 16, 8  # samples in the figure
+Images = UInt8[Tensor, "_ channel height width"]
 
 
 def measure(runner: Runner) -> list[Row]:
@@ -33,22 +34,13 @@ def measure(runner: Runner) -> list[Row]:
     count = SMOKE_EXAMPLES if s.smoke else EXAMPLES
     x, train = s.dataset.held_out[:count], s.dataset.images[:count]
     runner.notes.append(f"bits of {len(x):,} held-out images, dequantised once")
-    facts = {"x": digest(x), "train": digest(train), "shown": SHOWN}
-
-    def measure_model(model: DensityModel, seed: int) -> list[Row]:
-        return model_rows(model, seed, runner.plan(model.config.space, seed).run_dir, x, train)
-
-    return runner.measure_series({space: space for space in SPACES}, measure_model, facts)
+    facts, work = {"x": digest(x), "train": digest(train), "shown": SHOWN}, partial(model_rows, runner, x, train)
+    return runner.measure_series({space: space for space in SPACES}, work, facts)
 
 
-def model_rows(
-    model: DensityModel,
-    seed: int,
-    run_dir: Path,
-    x: UInt8[Tensor, "n channel height width"],
-    train: UInt8[Tensor, "m channel height width"],
-) -> list[Row]:
+def model_rows(runner: Runner, x: Images, train: Images, model: DensityModel, seed: int) -> list[Row]:
     """Return the bits of one run, its validation bits by epoch, and samples."""
+    run_dir = runner.plan(model.config.space, seed).run_dir
     weights = sum(parameter.numel() for parameter in model.parameters())
     rows: list[Row] = [
         {"part": part, "bits": held_out_bits_per_dim(model, own, seed), "examples": len(own), "weights": weights}
@@ -82,7 +74,7 @@ def draw(results: Results) -> Any:
         plot_curve(axes, results.rows, space, "epoch", "validation_bits", label=f"{space}, validation", marker=".")
         held_out = curve(results.rows, space, "part", "bits")["held out"]
         axes.axhline(held_out, color=axes.lines[-1].get_color(), linestyle=":", label=f"{space}, held out {held_out:.2f}")
-        png = next(row["png"] for row in results.rows if row["series"] == space and "png" in row)
+        png = next(row["png"] for row in select(results.rows, series=space) if "png" in row)
         show_strip(image, png, f"samples, {space}")
     axes.set(xlabel="epoch", ylabel="bits per dimension", title=results.dataset)
     axes.legend(fontsize="small")

@@ -10,12 +10,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_by_fraction, fid_figure, fid_label
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import RunMeasurement, Runner, digest
-from anytime.experiments.statistics import values, verdict_below
+from anytime.experiments.statistics import verdict_below
 from anytime.metrics.code_stats import bits_by_position, encode_dataset
-from anytime.metrics.quality import distance_name
 from anytime.model import AnytimeModel
 
 SERIES = {"transformer": "ordered", "lstm": "lstm", "pixelcnn": "pixelcnn"}
@@ -46,8 +45,8 @@ def bits_row(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) ->
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide where PixelCNN is worse, and where not."""
-    name, label, others = distance_name(rows), fid_label(rows), ("transformer", "lstm")
-    at = {series: {f: values(rows, series, name, fraction=f) for f in PAPER_FRACTIONS} for series in SERIES}
+    label, others = fid_label(rows), ("transformer", "lstm")
+    at = {series: fid_by_fraction(rows, series) for series in SERIES}
     worse = [
         verdict_below(
             f"{label}: {other} below PixelCNN at 0.4, 0.6, 0.8 and 1.0 of the codes",

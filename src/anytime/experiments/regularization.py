@@ -18,7 +18,7 @@ from anytime.experiments.fid_evaluator import FIDEvaluator, fid_label, plot_fid
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import RunMeasurement, Runner, digest
-from anytime.experiments.statistics import Values, all_hold, is_below, values, verdict_below
+from anytime.experiments.statistics import all_hold, is_below, values, verdict_below
 from anytime.experiments.variants import TRAIN_SIZES, with_examples
 from anytime.metrics.code_stats import bits_by_position, encode_dataset
 from anytime.metrics.quality import distance_name
@@ -70,6 +70,7 @@ def decide(rows: list[Row]) -> list[Verdict]:
 
     texts = "; ".join(f"{size:,}: {mean(gains[size]):+.1f}" for size in sizes)
     first, second = (values(rows, series, "training_error", images=most) for series in PAIR)
+    errors = [", ".join(f"{number:.5f}" for number in numbers) for numbers in (first, second)]
     better = verdict_below("", "", {f"{most:,}": (ordered[most], unordered[most])})
     paper = "an increasingly larger improvement when the dataset becomes increasingly smaller"
     return [
@@ -93,14 +94,10 @@ def decide(rows: list[Row]) -> list[Verdict]:
         Verdict(
             f"{label}: with {most:,} images ordered has the higher training error and still the better samples",
             all_hold([is_below(second, first), better.holds]),
-            f"training error {_text(first)} ordered, {_text(second)} unordered; {label} {better.evidence}",
+            f"training error {errors[0]} ordered, {errors[1]} unordered; {label} {better.evidence}",
             "higher training error, yet a better FID",
         ),
     ]
-
-
-def _text(numbers: Values) -> str:
-    return ", ".join(f"{number:.5f}" for number in numbers)
 
 
 def draw(results: Results) -> Any:

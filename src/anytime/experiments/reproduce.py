@@ -12,7 +12,6 @@ from anytime.core.errors import UserError
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.results import Results, read, results_file
 from anytime.core.storage import write_atomic
-from anytime.experiments import theorem
 from anytime.experiments.registry import Experiment, find
 from anytime.experiments.runner import ExperimentContext, Runner
 from anytime.training.config import Scale
@@ -46,11 +45,6 @@ def reproduce(experiment: Experiment, context: ExperimentContext, out: Path) -> 
     module, runner = importlib.import_module(experiment.module), Runner(experiment.name, context)
     rows = module.measure(runner)
     return write_results(runner.results(rows, module.decide(rows)), out)
-
-
-def reproduce_theorem(command: str, out: Path) -> ExperimentOutput:
-    """Reproduce the one experiment without data."""
-    return write_results(theorem.compute(command=command), out)
 
 
 def write_results(results: Results, out: Path) -> ExperimentOutput:

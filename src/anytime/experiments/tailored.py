@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FIDEvaluator, fid_figure, fid_label
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_by_fraction, fid_figure, fid_label
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import Runner
-from anytime.experiments.statistics import values, verdict_below
+from anytime.experiments.statistics import verdict_below
 from anytime.experiments.variants import tailored
-from anytime.metrics.quality import distance_name
 
 VERY_SHORT = 0.2  # of the codes: the paper's "very short"
 
@@ -28,11 +27,8 @@ def measure(runner: Runner) -> list[Row]:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide where the anytime model is better, and where the tailored one."""
-    name, label = distance_name(rows), fid_label(rows)
+    label, anytime, separate = fid_label(rows), fid_by_fraction(rows, "anytime"), fid_by_fraction(rows, "tailored")
     codes = {row["fraction"]: f"{row['codes']} codes" for row in rows if row["series"] == "tailored"}
-    anytime, separate = (
-        {f: values(rows, series, name, fraction=f) for f in PAPER_FRACTIONS} for series in ("anytime", "tailored")
-    )
     return [
         verdict_below(
             f"{label}: anytime below tailored at 0.4, 0.6, 0.8 and 1.0 of the codes",

@@ -25,14 +25,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anytime.core.environment import environment
-from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.plots import new_figure
+from anytime.core.results import Results, Row, Verdict, select
+from anytime.experiments.plots import new_figure, plot_curve
 
 PROBABILITIES = (0.30, 0.24, 0.18, 0.13, 0.09, 0.06)
 LENGTH = 4
 FLIP = 0.1
 TOLERANCE = 1e-9  # bits: an information is a sum of a few dozen float64 terms
 
+OBJECTIVES = {"ordered": "every prefix", "unordered": "full length only"}
 FROM_2 = ("none", "independent")  # distributions that meet the theorem's condition from i = 2 on
 FROM_3 = (*FROM_2, "shared")  # and from i = 3 on
 
@@ -120,7 +121,7 @@ def _rows(series: str, name: str, noise: Float[Tensor, " words"], gained: Float[
     return [
         {
             "series": f"{series}, noise {name}",
-            "objective": "every prefix" if series == "ordered" else "full length only",
+            "objective": OBJECTIVES[series],
             "code": i,
             "gain": gain,
             "rising": count,
@@ -133,8 +134,8 @@ def _rows(series: str, name: str, noise: Float[Tensor, " words"], gained: Float[
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the theorem as stated and as proved, its converse for unordered codes, and the need for its condition."""
-    ordered = [row for row in rows if row["objective"] == "every prefix"]
-    unordered = {row["noise"]: row for row in rows if row["objective"] == "full length only"}
+    ordered = select(rows, objective=OBJECTIVES["ordered"])
+    unordered = {row["noise"]: row for row in select(rows, objective=OBJECTIVES["unordered"])}
 
     def never_rises(distributions: Sequence[str], first: int) -> Verdict:
         own = [row for row in ordered if row["noise"] in distributions]
@@ -174,11 +175,10 @@ def draw(results: Results) -> Any:
     distributions = list(dict.fromkeys(row["noise"] for row in results.rows))
     figure = new_figure(2.6 * len(distributions), 3.2)
     for axes, distribution in zip(figure.subplots(1, len(distributions), sharey=True), distributions, strict=True):
-        for objective, style in (("every prefix", "o-"), ("full length only", "x:")):
-            own = [row for row in results.rows if row["noise"] == distribution and row["objective"] == objective]
-            codes = [row["code"] for row in own]
-            axes.plot(codes, [row["gain"] for row in own], style, label=f"best for {objective}")
-        axes.set(title=f"noise: {distribution}", xlabel="code i", xticks=codes)
+        for series, style in (("ordered", "o-"), ("unordered", "x:")):
+            label = f"best for {OBJECTIVES[series]}"
+            plot_curve(axes, results.rows, f"{series}, noise {distribution}", "code", "gain", style, label)
+        axes.set(title=f"noise: {distribution}", xlabel="code i", xticks=axes.lines[0].get_xdata())
     figure.axes[0].set_ylabel("I(z_i; x | z_<i), bits")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure

@@ -7,11 +7,11 @@ from typing import Any
 
 from anytime.autoencoders.truncation import probabilities
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments.fid_evaluator import FIDEvaluator, fid_label, plot_fid
+from anytime.experiments.fid_evaluator import FIDEvaluator, fid_by_fraction, fid_label, plot_fid
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import Runner
-from anytime.experiments.statistics import mean_over, values, verdict_below
+from anytime.experiments.statistics import mean_over, verdict_below
 from anytime.metrics.quality import distance_name
 
 SERIES = {"uniform": "ordered", "Geo(0.03)": "geometric-0.03", "Geo(0.1)": "geometric-0.1"}
@@ -22,8 +22,7 @@ MARGINAL, MUCH, LONG = 0.1, 0.1, (0.6, 0.8, 1.0)
 
 def measure(runner: Runner) -> list[Row]:
     """Return the distributions, and FID of each at every fraction."""
-    evaluator = FIDEvaluator(runner)
-    return distribution_rows(runner) + evaluator.measure_series(SERIES)
+    return distribution_rows(runner) + FIDEvaluator(runner).measure_series(SERIES)
 
 
 def distribution_rows(runner: Runner) -> list[Row]:
@@ -38,15 +37,14 @@ def distribution_rows(runner: Runner) -> list[Row]:
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide how much worse the geometric distributions are than the uniform one."""
-    name, label = distance_name(rows), fid_label(rows)
-    at = {(series, f): values(rows, series, name, fraction=f) for series in SERIES for f in PAPER_FRACTIONS}
+    label, at = fid_label(rows), {series: fid_by_fraction(rows, series) for series in SERIES}
     uniform, mild, steep = SERIES
-    average = partial(mean_over, rows, value=name, fraction=PAPER_FRACTIONS)
+    average = partial(mean_over, rows, value=distance_name(rows), fraction=PAPER_FRACTIONS)
     return [
         verdict_below(
             f"{label}: every distribution trades codes for quality (all of the codes below 0.2 of them)",
             "with all the different distributions quality and budget can be traded off",
-            {series: (at[series, 1.0], at[series, 0.2]) for series in SERIES},
+            {series: (at[series][1.0], at[series][0.2]) for series in SERIES},
         ),
         verdict_below(
             f"{label}: {mild} is above {uniform}, on average over the fractions",
@@ -56,13 +54,13 @@ def decide(rows: list[Row]) -> list[Verdict]:
         verdict_below(
             f"{label}: {mild} is at most {MARGINAL:.0%} above {uniform} at every fraction",
             "Geo(0.03) is marginally worse than uniform",
-            {f"{f:g}": (at[mild, f], at[uniform, f]) for f in PAPER_FRACTIONS},
+            {f"{f:g}": (at[mild][f], at[uniform][f]) for f in PAPER_FRACTIONS},
             factor=1 / (1 + MARGINAL),
         ),
         verdict_below(
             f"{label}: {steep} is at least {MUCH:.0%} above {uniform} at 0.6, 0.8 and 1.0",
             "Geo(0.1) becomes much worse with large code length (0.6, 0.8, 1.0)",
-            {f"{f:g}": (at[uniform, f], at[steep, f]) for f in LONG},
+            {f"{f:g}": (at[uniform][f], at[steep][f]) for f in LONG},
             factor=1 + MUCH,
         ),
     ]

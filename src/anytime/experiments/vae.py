@@ -4,36 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.vae import VAE
-from anytime.core.results import Results, Row, Verdict, curve
+from anytime.core.results import Row, Verdict, curve
 from anytime.experiments import ordering
-from anytime.experiments.ordering import (
-    EXAMPLES,
-    error_rows,
-    format_ranges,
-    gain_correlation,
-    is_ordered,
-    ordering_claim,
-    rank_correlation,
-)
 from anytime.experiments.runner import Runner, digest
 from anytime.experiments.statistics import combine_seeds
 from anytime.metrics.reconstruction import mean_errors
 
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
 """Series -> variant."""
+draw = ordering.draw
 GAIN_SHARE = 0.999
 """The codes with this share of the gain are also ranked separately, as evidence. The verdict ranks all codes."""
 
 
 def measure(runner: Runner) -> list[Row]:
     """Return the held-out error from the first 0, 1, …, K groups of the mean code."""
-    x = runner.context.dataset.held_out[:EXAMPLES]
+    x = runner.context.dataset.held_out[: ordering.EXAMPLES]
     rows = runner.measure_series(SERIES, lambda model, seed: model_rows(model, x), {"x": digest(x)})
     runner.notes.append(f"errors of {len(x):,} held-out images, decoder variance {rows[0]['variance']:g}")
     return rows
@@ -42,25 +33,26 @@ def measure(runner: Runner) -> list[Row]:
 def model_rows(model: VAE, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
     """Return the error curve of one run."""
     errors = mean_errors(x, range(model.length + 1), model.latents, model.decode, model.device)
-    return error_rows(errors, examples=len(x), variance=model.config.variance)
+    return ordering.error_rows(errors, examples=len(x), variance=model.config.variance)
 
 
 def decide(rows: list[Row]) -> list[Verdict]:
     """Decide the claims of the appendix by the mean of the seeds and by each seed."""
     each = [[row for row in rows if row["seed"] == seed] for seed in sorted({row["seed"] for row in rows})]
-    correlations = [[gain_correlation(own, series) for series in SERIES] for own in (rows, *each)]
+    correlations = [[ordering.gain_correlation(own, series) for series in SERIES] for own in (rows, *each)]
     texts = "; ".join(f"{a:.2f} ordered, {b:.2f} standard" for a, b in correlations[1:])
     gains = list(curve(rows, "ordered", "codes", "gain").values())
     first = max(2, codes_for_gain(gains))
-    among = f"{rank_correlation(gains[:first]):.2f} among the first {first}, which bring {GAIN_SHARE:.1%} of the ordered gain"
+    rank = ordering.rank_correlation(gains[:first])
+    among = f"{rank:.2f} among the first {first}, which bring {GAIN_SHARE:.1%} of the ordered gain"
     lost = _lost(rows)
     ordered, standard = (curve(rows, series, "fraction", "error") for series in SERIES)
     errors = "; ".join(f"{f:g}: {ordered[f]:.4f} against {standard[f]:.4f}" for f in ordered)
-    where = f"not below at {format_ranges(lost)} groups; " if lost else ""
+    where = f"not below at {ordering.format_ranges(lost)} groups; " if lost else ""
     return [
         Verdict(
-            ordering_claim("standard"),
-            combine_seeds([is_ordered(*own) for own in correlations[1:]], is_ordered(*correlations[0])),
+            ordering.ordering_claim("standard"),
+            combine_seeds([ordering.is_ordered(*own) for own in correlations[1:]], ordering.is_ordered(*correlations[0])),
             f"rank correlation {texts}; {among}",
             "the standard VAE has irregular Δ(i), the ordered VAE much better ordering",
         ),
@@ -87,8 +79,3 @@ def _lost(rows: Sequence[Row]) -> list[int]:
     """Return the lengths below full at which ordered is not better."""
     ordered, standard = (curve(rows, series, "codes", "error") for series in SERIES)
     return [k for k in range(1, max(ordered)) if ordered[k] >= standard[k]]
-
-
-def draw(results: Results) -> Any:
-    """Draw gains and errors, as in Fig. 3."""
-    return ordering.draw(results)
