@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from anytime.core.errors import UserError, did_you_mean
 
@@ -72,8 +72,13 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if value is None and types.NoneType in members:
         return None
     classes = _dataclasses(hint)
+    if len(classes) == 1 and isinstance(value, dict):
+        return from_dict(classes[0], value, where)
     if classes and isinstance(value, dict):
-        return _instance(classes, value, where)
+        kinds, kind = {_kind(c): c for c in classes}, value.get("kind")
+        if kind not in kinds:
+            raise UserError(f"{where} has the kind {kind!r}; {did_you_mean(str(kind), kinds)}")
+        return from_dict(kinds[kind], {k: v for k, v in value.items() if k != "kind"}, where)
     for member in members:
         if (built := _leaf(member, value, where)) is not _INVALID:
             return built
@@ -81,16 +86,6 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         first = "kind" if len(classes) > 1 else dataclasses.fields(classes[0])[0].name
         raise UserError(f"{where} must be a group of settings, such as {where}.{first}, not {value!r}")
     raise UserError(f"{where} must be {_type_name(hint)}, not {value!r}")
-
-
-def _instance(classes: list[type], value: dict[str, Any], where: str) -> Any:
-    if len(classes) == 1:
-        return from_dict(classes[0], value, where)
-    kinds = {_kind(c): c for c in classes}
-    kind = value.get("kind")
-    if kind not in kinds:
-        raise UserError(f"{where} has the kind {kind!r}; {did_you_mean(str(kind), kinds)}")
-    return from_dict(kinds[kind], {k: v for k, v in value.items() if k != "kind"}, where)
 
 
 _INVALID = object()
@@ -108,8 +103,7 @@ def _leaf(hint: Any, value: Any, where: str) -> Any:
         return value if value in typing.get_args(hint) else _INVALID
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    fits = hint in (int, str, bool) and type(value) is hint
-    return value if fits else _INVALID
+    return value if hint in (int, str, bool) and type(value) is hint else _INVALID
 
 
 def _type_name(hint: Any) -> str:
@@ -127,12 +121,11 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON ({error}); restore it from where it came from") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = data.get("format") if isinstance(data, dict) else None
-        raise UserError(
-            f"{path} has format {found!r}, this version of anytime reads format {FORMAT}; use the version that wrote it"
-        )
-    return {k: v for k, v in data.items() if k != "format"}
+    found = data.pop("format", None) if isinstance(data, dict) else None
+    if found != FORMAT:
+        message = f"{path} has format {found!r}, this version of anytime reads format {FORMAT}; use the version that wrote it"
+        raise UserError(message)
+    return cast(dict[str, Any], data)
 
 
 def override(config: Config, overrides: Sequence[str]) -> Config:
@@ -146,19 +139,12 @@ def override(config: Config, overrides: Sequence[str]) -> Config:
             value = json.loads(text)
         except ValueError:
             value = text
-        *parents, last = key.split(".")
-        target: Any = data
-        for depth, parent in enumerate(parents):
-            target = _child(target, parent, ".".join(parents[:depth]))
-        _child(target, last, ".".join(parents))
-        target[last] = value
+        path, target = key.split("."), data
+        for depth, part in enumerate(path):
+            known = target if isinstance(target, dict) else {}
+            if part not in known:
+                place = f" in {'.'.join(path[:depth])}" if depth else ""
+                raise UserError(f"{OVERRIDES} names the unknown key {part!r}{place}; {did_you_mean(part, known)}")
+            target = known[part]
+        known[path[-1]] = value
     return from_dict(type(config), data, OVERRIDES)
-
-
-def _child(target: Any, key: str, where: str) -> Any:
-    if not isinstance(target, dict) or key not in target:
-        known = target if isinstance(target, dict) else {}
-        raise UserError(
-            f"{OVERRIDES} names the unknown key {key!r}{' in ' + where if where else ''}; {did_you_mean(key, known)}"
-        )
-    return target[key]

@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
-BAR_DELAY = 1.5  # seconds of work before a bar is shown
 
 
 @runtime_checkable
@@ -73,28 +75,22 @@ def format_losses(losses: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in losses.items())
 
 
-def _bars(*, size: bool = False) -> Any | None:
-    """Return a `rich` display on standard error, or None without a terminal or without `rich`."""
-    if not sys.stderr.isatty():
-        return None
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    except ImportError:
-        return None
+def _bars(*, size: bool = False) -> Progress:
+    """Return a `rich` display on standard error, which shows nothing without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
     amount = DownloadColumn() if size else TaskProgressColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-def track(items: Iterable[T], total: int, label: str, delay: float = BAR_DELAY) -> Iterator[T]:
+def track(items: Iterable[T], total: int, label: str, delay: float = 1.5) -> Iterator[T]:
     """Yield `items`; after `delay` seconds, show how many are done and the time left."""
     bars, task, start = _bars(), None, time.monotonic()
     with ExitStack() as stack:
         for done, item in enumerate(items, start=1):
             yield item
-            if bars is None:
-                continue
             if task is None and time.monotonic() - start > delay:
                 task = stack.enter_context(bars).add_task(label, total=total)
             if task is not None:
@@ -107,21 +103,17 @@ class DownloadBar:
     def __init__(self, label: str, total: int) -> None:
         self._bars = _bars(size=True)
         self.total = total  # pooch replaces it by the length that the server announces
-        if self._bars is not None:
-            self._task = self._bars.add_task(label, total=total)
-            self._bars.start()
+        self._task = self._bars.add_task(label, total=total)
+        self._bars.start()
 
     def update(self, count: int) -> None:
         """Add `count` bytes."""
-        if self._bars is not None:
-            self._bars.update(self._task, advance=count)
+        self._bars.update(self._task, advance=count)
 
     def reset(self) -> None:
         """Start again from zero bytes."""
-        if self._bars is not None:
-            self._bars.reset(self._task)
+        self._bars.reset(self._task)
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._bars is not None:
-            self._bars.stop()
+        self._bars.stop()
