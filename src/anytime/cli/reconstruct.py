@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int16
     from torch import Tensor
 
+    from anytime.data.audio_io import Loudness
     from anytime.model import AnytimeModel
 
+CROPS_PER_BATCH = 64  # of audio; about a minute
 EXAMPLES = ("anytime sample mnist -n 2 --out digits", "anytime reconstruct mnist digits/x-0000.png digits/x-0001.png --codes 4")
 
 
@@ -90,61 +92,57 @@ def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -
 
 def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) -> Iterator[Result]:
     """Reconstruct crop by crop, the last one padded; the result has the length and loudness of the file."""
-    from anytime.data.audio_io import measure_loudness, write_wav_stream
+    from anytime.data.audio_io import measure_loudness
     from anytime.data.files import local_file
 
     # Before anything is written: an unreadable file is refused.
     levels = [measure_loudness(local_file(path)) for path in arguments.files]
     for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
-        work = _AudioReconstruction(model, count)
-        write_wav_stream(arguments.out / name, work.chunks(path, level.gain))
-        note = f", {len(work.codes)} crops, error at an RMS of 0.1" if len(work.codes) > 1 else ", error at an RMS of 0.1"
-        note += ", the file is clipped" if level.clipped else ""
-        yield Result(path, arguments.out / name, work.codes, work.squared_error / work.samples, note)
+        yield _reconstruct_audio_file(path, arguments.out / name, level, model, count)
 
 
-class _AudioReconstruction:
-    """The reconstruction of one audio file, a few crops at a time: a long recording is never in memory as a whole."""
+def _reconstruct_audio_file(path: Path, out: Path, level: Loudness, model: AnytimeModel, count: int) -> Result:
+    """Reconstruct a few crops at a time: a long recording is never in memory as a whole."""
+    import torch
+    import torch.nn.functional as F
 
-    CROPS_PER_BATCH = 64  # about a minute
+    from anytime.data.audio_io import read_blocks, write_wav_stream
+    from anytime.data.files import local_file
+    from anytime.data.loader import to_float
 
-    def __init__(self, model: AnytimeModel, count: int) -> None:
-        self.model, self.count, self.crop = model, count, model.config.autoencoder.shape[-1]
-        self.codes: list[list[int]] = []
-        self.squared_error, self.samples = 0.0, 0
+    crop, crops = model.config.autoencoder.shape[-1], []
+    squared_error, samples = 0.0, 0
 
-    def chunks(self, path: Path, gain: float) -> Iterator[Tensor]:
-        """Yield the reconstructed waveform in pieces of shape [1, time], as loud as the file."""
-        import numpy as np
-
-        from anytime.data.audio_io import read_blocks
-        from anytime.data.files import local_file
-
-        pending = np.zeros(0, np.int16)
-        for block in read_blocks(local_file(path), gain):
-            pending = np.concatenate([pending, block])
-            full = len(pending) // (self.CROPS_PER_BATCH * self.crop) * self.CROPS_PER_BATCH * self.crop
-            if full:
-                yield self._reconstruct(pending[:full]) / gain
-                pending = pending[full:]
-        if len(pending):
-            yield self._reconstruct(pending) / gain
-        if not self.samples:
+    def pieces() -> Iterator[Float[Tensor, "1 time"]]:
+        nonlocal squared_error, samples
+        for batch in _regroup(read_blocks(local_file(path), level.gain), CROPS_PER_BATCH * crop):
+            x = to_float(torch.from_numpy(batch.copy()))
+            codes = model.encode(F.pad(x, (0, -len(x) % crop)).reshape(-1, 1, crop))[:, :count]
+            x_hat = model.decode(codes).flatten()[: len(x)].cpu()
+            crops.extend(codes.tolist())
+            squared_error += float((x - x_hat).double().square().sum())
+            samples += len(x)
+            yield x_hat[None] / level.gain  # as loud as the file
+        if not samples:
             raise UserError(f"{path} is shorter than one sample at 16 kHz; leave it out")
 
-    def _reconstruct(self, samples: Int16[np.ndarray, " time"]) -> Float[Tensor, "1 time"]:
-        import torch
-        import torch.nn.functional as F
+    write_wav_stream(out, pieces())
+    note = f", {len(crops)} crops, error at an RMS of 0.1" if len(crops) > 1 else ", error at an RMS of 0.1"
+    return Result(path, out, crops, squared_error / samples, note + (", the file is clipped" if level.clipped else ""))
 
-        from anytime.data.loader import to_float
 
-        x = to_float(torch.from_numpy(samples.copy()))
-        codes = self.model.encode(F.pad(x, (0, -len(x) % self.crop)).reshape(-1, 1, self.crop))[:, : self.count]
-        x_hat = self.model.decode(codes).flatten()[: len(x)].cpu()
-        self.codes += codes.tolist()
-        self.squared_error += float((x - x_hat).double().square().sum())
-        self.samples += len(x)
-        return x_hat[None]
+def _regroup(blocks: Iterable[Int16[np.ndarray, " time"]], size: int) -> Iterator[Int16[np.ndarray, " time"]]:
+    """Yield the samples of all blocks in multiples of `size`, then the rest."""
+    import numpy as np
+
+    pending = np.zeros(0, np.int16)
+    for block in blocks:
+        pending = np.concatenate([pending, block])
+        if full := len(pending) // size * size:
+            yield pending[:full]
+            pending = pending[full:]
+    if len(pending):
+        yield pending
 
 
 def _names(files: tuple[Path, ...], suffix: str) -> list[str]:

@@ -114,7 +114,7 @@ def test_long_clip_is_reconstructed_in_batches_of_crops(
     monkeypatch.setattr("anytime.data.audio_io._BLOCK", 3000)
     results = []
     for at_once in (64, 4):
-        monkeypatch.setattr("anytime.cli.reconstruct._AudioReconstruction.CROPS_PER_BATCH", at_once)
+        monkeypatch.setattr("anytime.cli.reconstruct.CROPS_PER_BATCH", at_once)
         [row] = json.loads(command("reconstruct", audio_model, "in.wav", "--json").out.splitlines()[-1])["files"]
         results.append((row, (tmp_path / "reconstructions/in.wav").read_bytes()))
     assert seen == [21, 4, 4, 4, 4, 4, 1]
