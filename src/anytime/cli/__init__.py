@@ -36,29 +36,25 @@ def main(argv: list[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows a question mark
     try:
-        status = _run(sys.argv[1:] if argv is None else argv)
+        _run(sys.argv[1:] if argv is None else argv)
         _flush()
-        _quit(status)
+        _quit(0)
     except UserError as error:
-        print(f"anytime: {error}", file=sys.stderr)
-        _quit(2)
+        _quit(2, str(error))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        print("anytime: this does not fit into memory; ask for less at a time", file=sys.stderr)
-        _quit(2)
+        _quit(2, "this does not fit into memory; ask for less at a time")
     except KeyboardInterrupt:
-        print("anytime: interrupted", file=sys.stderr)
-        _quit(130)
+        _quit(130, "interrupted")
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _discard_output()
         _quit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        print(f"anytime: the output cannot be written ({error.strerror}); make room", file=sys.stderr)
         _discard_output()
-        _quit(2)
+        _quit(2, f"the output cannot be written ({error.strerror}); make room")
 
 
 def _discard_output() -> None:
@@ -67,23 +63,27 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _quit(status: int) -> NoReturn:
+def _quit(status: int, message: str = "") -> NoReturn:
     """End the process. One of several ranks ends at once: gloo's threads may hang in the interpreter's exit."""
+    if message:
+        print(f"anytime: {message}", file=sys.stderr)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _flush()
         os._exit(status)
     sys.exit(status)
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return 0
+        print("Generative models that you can stop at any moment.\n")
+        print("usage: anytime VERB [OPTIONS]; anytime VERB --help lists the options\n")
+        print(*(f"  {verb:<12} {text}" for verb, text in VERBS.items()), sep="\n")
+        return
     if argv[0] == "--version":
         from anytime import __version__
 
         print(__version__)
-        return 0
+        return
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
         raise UserError(f"{verb!r} is not a verb; {did_you_mean(verb, VERBS)}")
@@ -97,20 +97,9 @@ def _run(argv: list[str]) -> int:
         raise UserError(with_flags(str(error), module.Arguments)) from error
     if arguments.json and result is not None:  # None: another rank prints it
         print(json.dumps(result))
-    return 0
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by the caller
             stream.flush()
-
-
-def _overview() -> str:
-    lines = [
-        "Generative models that you can stop at any moment.",
-        "",
-        "usage: anytime VERB [OPTIONS]; anytime VERB --help lists the options",
-        "",
-    ]
-    return "\n".join(lines + [f"  {verb:<12} {text}" for verb, text in VERBS.items()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,15 +15,12 @@ from anytime.cli.values import parse_ints
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    import torch
-
     from anytime.evaluation.benchmark import SamplingSpeed
     from anytime.model import AnytimeModel
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
 EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --every 100 --repeats 1 --hf-baseline none --out .",)
-HEADER = f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit"
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 
 
@@ -57,6 +55,8 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Measure every engine and the baseline, and write the results."""
+    from importlib.metadata import distributions
+
     import torch
 
     from anytime.cli.output import check_out_dir
@@ -81,20 +81,20 @@ def run(arguments: Arguments) -> dict[str, Any]:
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
     hf_baseline = _hf_precisions(arguments.hf_baseline, device)
     speeds: list[SamplingSpeed] = []
-    print(HEADER)
+    print(f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit")
     for engine, precision in engines:
         speeds += engine_speeds(model, engine, precision, Schedule(batches, counts, repeats, _print_speed))
-        _empty_cache(model.device)
-    for precision in hf_baseline:
-        for cache in CACHES:
-            # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
-            lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
-            speeds += hf_baseline_speeds(model, precision, cache, Schedule(hf_batches, lengths, repeats, _print_speed))
-            _empty_cache(model.device)
+        torch.cuda.empty_cache()
+    for precision, cache in product(hf_baseline, CACHES):
+        # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
+        lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
+        speeds += hf_baseline_speeds(model, precision, cache, Schedule(hf_batches, lengths, repeats, _print_speed))
+        torch.cuda.empty_cache()
     rows, verdicts = [asdict(speed) for speed in speeds], decide(speeds)
     for verdict in verdicts:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
-    facts = environment(model.device) | _versions()
+    versions = {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}
+    facts = environment(model.device) | versions
     schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
     results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
@@ -111,23 +111,18 @@ def _model(arguments: Arguments) -> AnytimeModel:
     from anytime.priors.transformer import TransformerConfig
     from anytime.recipes.presets import preset
 
-    device = pick_device(arguments.device)
-    if Path(arguments.model).exists():
+    name, device = arguments.model, pick_device(arguments.device)
+    if Path(name).exists():
         if arguments.recipe is not None:
-            raise UserError(
-                f"--recipe chooses networks with random weights, but {arguments.model} is a trained model; leave it out"
-            )
-        model = load(arguments.model, device)
-    elif arguments.model in SHAPES:
+            raise UserError(f"--recipe chooses networks with random weights, but {name} is a trained model; leave it out")
+        model = load(name, device)
+    elif name in SHAPES:
         torch.manual_seed(0)
-        config = preset(arguments.model, arguments.recipe or "paper", SHAPES[arguments.model])
-        model = AnytimeModel(config.model).to(device).eval()
+        model = AnytimeModel(preset(name, arguments.recipe or "paper", SHAPES[name]).model).to(device).eval()
     else:
-        raise UserError(
-            f"{arguments.model} is neither the directory of a model nor a dataset; {did_you_mean(arguments.model, SHAPES)}"
-        )
+        raise UserError(f"{name} is neither the directory of a model nor a dataset; {did_you_mean(name, SHAPES)}")
     if not isinstance(model.config.prior, TransformerConfig):
-        raise UserError(f"{arguments.model}: bench measures Transformer priors, and this model has another")
+        raise UserError(f"{name}: bench measures Transformer priors, and this model has another")
     return model
 
 
@@ -163,16 +158,3 @@ def _print_speed(speed: SamplingSpeed) -> None:
         f"{speed.ms_per_step:>9.3f}{speed.per_second:>11.1f}{speed.decode_fraction:>8.1%}{speed.times_roofline:>9.1f}",
         flush=True,
     )
-
-
-def _empty_cache(device: torch.device) -> None:
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import distributions
-
-    return {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}

@@ -23,9 +23,8 @@ class TrainingConsole:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn(
-                "{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)
-            ),  # the first to be cut on a narrow terminal
+            # The first to be cut on a narrow terminal.
+            TextColumn("{task.fields[losses]}", table_column=Column(ratio=1, no_wrap=True)),
         )
         self.bars = Progress(*columns, console=self.console, expand=True, disable=not self.console.is_terminal)
         self._bar: TaskID | None = None

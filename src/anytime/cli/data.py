@@ -25,12 +25,15 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """List the datasets or download one."""
-    return _list(arguments) if arguments.action == "list" else _get(arguments)
-
-
-def _list(arguments: Arguments) -> dict[str, Any]:
+    from anytime.data import get
     from anytime.data.registry import DATASETS, state
 
+    if arguments.action == "get":
+        if arguments.name is None:
+            raise UserError("`anytime data get` needs a name; `anytime data list` shows them")
+        folder = get(arguments.name)
+        print(f"{arguments.name} is in {folder}")
+        return {"name": arguments.name, "folder": str(folder)}
     if arguments.name is not None:
         raise UserError(f"`anytime data list` takes no name; to download it run `anytime data get {arguments.name}`")
     datasets = [
@@ -41,13 +44,3 @@ def _list(arguments: Arguments) -> dict[str, Any]:
         shape = "×".join(map(str, info["shape"])) if info["shape"] else "any"
         print(f"{info['name']:<14} {info['state']:<16} {shape:<8} {info['description']}")
     return {"datasets": datasets}
-
-
-def _get(arguments: Arguments) -> dict[str, Any]:
-    from anytime.data import get
-
-    if arguments.name is None:
-        raise UserError("`anytime data get` needs a name; `anytime data list` shows them")
-    folder = get(arguments.name)
-    print(f"{arguments.name} is in {folder}")
-    return {"name": arguments.name, "folder": str(folder)}

@@ -47,7 +47,6 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.evaluation.model_card import TRAINING, add_evaluation
     from anytime.export.bundle import Bundle, WeightFormats, bundle
     from anytime.models import registry
-    from anytime.models.registry import CONFIG
 
     source = Path(arguments.model)
     if (source / TRAINING).is_file():
@@ -55,12 +54,12 @@ def run(arguments: Arguments) -> dict[str, Any]:
             raise UserError(f"{source} is a bundle already; name a run directory, or add figures with --evaluation FILE")
         for path in arguments.evaluation:
             add_evaluation(source, path)
-        made = Bundle(source, read_json(source / CONFIG)["hash"], registry.total_bytes(source))
+        made = Bundle(source, read_json(source / registry.CONFIG)["hash"], registry.total_bytes(source))
     else:
         formats = WeightFormats(prior=arguments.weights, autoencoder=arguments.autoencoder)
         made = bundle(
             source,
-            arguments.name or _dataset_name(source),
+            arguments.name or str(read_json(registry.locate(source) / registry.CONFIG)["name"]),
             formats,
             codes=arguments.codes,
             temperature=arguments.temperature,
@@ -72,10 +71,3 @@ def run(arguments: Arguments) -> dict[str, Any]:
         total, most = registry.total_bytes(registry.BUNDLED_DIR) / 1e6, registry.MAX_BYTES / 1e6
         print(f"all bundled models: {total:.2f} of {most:.0f} MB")
     return {**asdict(made), "folder": str(made.folder)}
-
-
-def _dataset_name(run: Path) -> str:
-    from anytime.core.config import read_json
-    from anytime.models.registry import CONFIG, locate
-
-    return str(read_json(locate(run) / CONFIG)["name"])

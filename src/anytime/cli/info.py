@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
-
-if TYPE_CHECKING:
-    from anytime.metrics.code_stats import CodeStats
 
 EXAMPLES = ("anytime info mnist", "anytime info mnist --check")
 
@@ -27,43 +24,45 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Print the facts about a model; raise a `UserError` if a check fails."""
+    from anytime.core.config import read_json
     from anytime.evaluation import code_stats_view
-    from anytime.evaluation.model_card import FILE
+    from anytime.evaluation.model_card import EVALUATION, FILE
     from anytime.metrics.code_stats import read_code_stats
     from anytime.model import load
     from anytime.models.registry import locate
     from anytime.sampling import quality_table
 
     model = load(arguments.model, arguments.device)
-    autoencoder, prior = model.config.autoencoder, model.config.prior
+    config = model.config
     facts: dict[str, Any] = {
-        "name": model.config.name,
-        "shape": list(autoencoder.shape),
+        "name": config.name,
+        "shape": list(config.autoencoder.shape),
         "length": model.length,
         "codebook_size": model.codebook_size,
-        "layout": autoencoder.layout,
+        "layout": config.autoencoder.layout,
         "parameters": {
-            "autoencoder": sum(p.numel() for p in model.autoencoder.parameters()),
-            "prior": sum(p.numel() for p in model.prior.parameters()),
+            part: sum(p.numel() for p in model.get_submodule(part).parameters()) for part in ("autoencoder", "prior")
         },
-        "prior": prior.summary,
-        "temperature": model.config.temperature,
+        "prior": config.prior.summary,
+        "temperature": config.temperature,
         "hash": model.hash,
     }
+    multiline: dict[str, list[str]] = {}  # facts printed on several lines
     if arguments.check:
         from anytime.evaluation.check_laws import check_model
 
         facts["check"] = check_model(model)
-    if (model_card := locate(arguments.model) / FILE).is_file():
-        facts["model_card"] = str(model_card)
-    multiline: dict[str, list[str]] = {}  # facts printed on several lines
-    if arguments.check:
         multiline["check"] = [f"{'holds' if passed else 'FAILS'}: {name}" for name, passed in facts["check"].items()]
+    folder = locate(arguments.model)
+    if (folder / FILE).is_file():
+        facts["model_card"] = str(folder / FILE)
     if model.quality_table is not None:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
-    if code_stats is None:
-        code_stats, split = _evaluated_code_stats(locate(arguments.model), model.hash), "held-out"
+    if code_stats is None and (folder / EVALUATION).is_file():
+        evaluation, split = read_json(folder / EVALUATION), "held-out"
+        if evaluation["environment"].get("model") == model.hash:
+            code_stats = code_stats_view.stats_from_evaluation(evaluation["rows"])
     if code_stats is not None:
         head = f"of the codes, on {code_stats.examples:,} {split} examples"
         facts["code_stats"], multiline["code_stats"] = code_stats.to_dict(), [head, *code_stats_view.lines(code_stats)]
@@ -73,14 +72,3 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if broken := [name for name, passed in facts.get("check", {}).items() if not passed]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts
-
-
-def _evaluated_code_stats(folder: Path, model: str) -> CodeStats | None:
-    """Return the code statistics of a bundled model's evaluation, or nothing without one."""
-    from anytime.core.config import read_json
-    from anytime.evaluation import code_stats_view
-    from anytime.evaluation.model_card import EVALUATION
-
-    path = folder / EVALUATION
-    found = read_json(path) if path.is_file() else {"rows": [], "environment": {}}
-    return code_stats_view.stats_from_evaluation(found["rows"]) if found["environment"].get("model") == model else None

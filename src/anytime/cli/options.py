@@ -24,11 +24,11 @@ ARGUMENT = re.compile(r"`([a-z][a-z0-9_.]*)`")
 
 def option(metavar: str | None = None, **settings: Any) -> Any:
     """Return the tyro annotation of an option; help shows its default only if there is one."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=_default_hint, **settings)
 
+    def hint(default: str) -> str:
+        return "" if default in ("None", "False", "") else f"(default: {default})"
 
-def _default_hint(default: str) -> str:
-    return "" if default in ("None", "False", "") else f"(default: {default})"
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, **settings)
 
 
 Model = Annotated[
@@ -55,8 +55,13 @@ def typed_command() -> str:
 
 def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, examples: Sequence[str] = ()) -> Arguments:
     """Parse `argv` into `cls`; raise a `UserError` of one sentence for a mistake."""
-    program = f"anytime {verb}"
-    _check_flags(cls, argv, program)
+    program, known = f"anytime {verb}", {"-h", "--help", *flags(cls).values()}
+    for word in argv:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in known:
+            close = nearest(flag, known)
+            hint = f"did you mean {close}? See" if close else "see"
+            raise UserError(f"{flag} is not an option of `{program}`; {hint} `{program} --help`")
     stderr = io.StringIO()
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
     try:
@@ -64,7 +69,7 @@ def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, ex
             return tyro.cli(cls, args=argv, prog=program, description=description, config=config)
     except SystemExit as end:
         if end.code not in (0, None):
-            raise UserError(f"{_reword(_sentence(stderr.getvalue()), cls)}; see `{program} --help`") from None
+            raise UserError(f"{_reworded(stderr.getvalue(), cls)}; see `{program} --help`") from None
         if examples:
             print("examples:", *(f"  {example}" for example in examples), sep="\n")
         raise
@@ -98,17 +103,6 @@ def with_flags(message: str, cls: type) -> str:
     return ARGUMENT.sub(lambda match: known.get(match[1], match[1]), message)
 
 
-def _check_flags(cls: type, argv: Sequence[str], program: str) -> None:
-    """Refuse an unknown flag with the nearest known one."""
-    known = {"-h", "--help", *flags(cls).values()}
-    for word in argv:
-        flag = word.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in known:
-            close = nearest(flag, known)
-            hint = f"did you mean {close}? See" if close else "see"
-            raise UserError(f"{flag} is not an option of `{program}`; {hint} `{program} --help`")
-
-
 REWORDED = (
     (r"Unrecognized options: (.*)", r"unexpected argument: \1"),
     (r"Missing from .*?: (\S+) .*", r"\1 is missing"),
@@ -124,17 +118,12 @@ REWORDED = (
 """Messages of tyro and what we say instead."""
 
 
-def _reword(sentence: str, cls: type) -> str:
-    """Return a message of tyro in our words; a positional argument is named as in the help."""
+def _reworded(message: str, cls: type) -> str:
+    """Return the first paragraph inside tyro's box in our words; a positional argument is named as in the help."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", message)
+    parts = [" ".join(part.replace("│", " ").split()) for part in re.split(r"\n?.*[─-]{5}.*\n", text)]
+    sentence = parts[1].rstrip(".") if len(parts) > 1 else ""  # the title is in the first rule, or in plain ASCII above it
     for pattern, words in REWORDED:
         if match := re.fullmatch(pattern, sentence):
             return re.sub(r"^\w+", lambda first: flags(cls).get(first[0], first[0]), match.expand(words))
-    return sentence
-
-
-def _sentence(message: str) -> str:
-    """Return the first paragraph inside tyro's box, as one line."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", message)
-    parts = [" ".join(part.replace("│", " ").split()) for part in re.split(r"\n?.*[─-]{5}.*\n", text)]
-    body = parts[1] if len(parts) > 1 else ""  # the title is in the first rule, or in plain ASCII above it
-    return body.rstrip(".") or "the command line cannot be read"
+    return sentence or "the command line cannot be read"

@@ -29,12 +29,6 @@ SAMPLE_FILES = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
 """Names of the files in such a directory."""
 
 
-def check_format(path: Path, model: AnytimeModel) -> None:
-    """Refuse a .wav file of images. An image of audio is its spectrogram."""
-    if path.suffix == ".wav" and not model.is_audio:
-        raise UserError(f"--out {path}: this model makes images; use .png, .gif, .npz or a directory")
-
-
 def check_writable(path: Path) -> None:
     """Refuse an output file that cannot be written, before any work is done."""
     if path.suffix not in ("", ".png", ".gif", ".npz", ".wav"):
@@ -66,7 +60,8 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
         case ".png":
             write_png(path, grid(sample.data))
         case ".gif":
-            write_gif(path, refinement_frames(model, sample), 0.2)
+            prefixes = (sample.codes[:, :count] for count in range(1, sample.codes.shape[1] + 1))
+            write_gif(path, [grid(model.decode(codes).cpu()) for codes in prefixes], 0.2)
         case ".npz":
             write_atomic(path, npz_bytes(sample))
         case ".wav":
@@ -80,16 +75,11 @@ def write_sample(path: Path, model: AnytimeModel, sample: Sample) -> str:
 
 def _write_wavs(path: Path, sample: Sample) -> str:
     """Write one file under its name, several with a number: x-0000.wav, x-0001.wav, …"""
-    numbered = [path.with_name(f"{path.stem}-{index:04d}.wav") for index in range(len(sample.data))]
-    names = numbered if len(numbered) > 1 else [path]
+    several = len(sample.data) > 1
+    names = [path.with_name(f"{path.stem}-{index:04d}.wav") if several else path for index in range(len(sample.data))]
     for name, x in zip(names, sample.data, strict=True):
         write_wav(name, x)
-    return str(path) if len(names) == 1 else f"{names[0]} to {names[-1].name}"
-
-
-def refinement_frames(model: AnytimeModel, sample: Sample) -> list[np.ndarray]:
-    """Return one frame for each number of codes."""
-    return [grid(model.decode(sample.codes[:, :k]).cpu()) for k in range(1, sample.codes.shape[1] + 1)]
+    return f"{names[0]} to {names[-1].name}" if several else str(path)
 
 
 def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:

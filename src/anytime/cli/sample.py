@@ -18,8 +18,6 @@ from anytime.cli.values import parse_ints, parse_seconds
 from anytime.core.errors import UserError, warn
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from anytime.model import AnytimeModel
     from anytime.sampling.sample import Sample
 
@@ -74,7 +72,7 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Generate samples and write them to `--out`."""
-    from anytime.cli.output import check_format, check_writable, write_sample
+    from anytime.cli.output import check_writable, write_sample
     from anytime.model import load
     from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
@@ -82,7 +80,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError("--pick chooses rows of a file of samples; name it with --refine FILE.npz")
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
-    check_format(arguments.out, model)
+    if arguments.out.suffix == ".wav" and not model.is_audio:
+        raise UserError(f"--out {arguments.out}: this model makes images; use .png, .gif, .npz or a directory")
     if model.engine.name == "compiled":  # raises for an engine that does not fit, before any work
         print("compiling; this takes a while", file=sys.stderr)
     with stop_on_interrupt() as stop, warnings.catch_warnings(record=True) as caught:
@@ -116,6 +115,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
 def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> tuple[Sample, int]:
     """Return the sample and the number of rows asked for; a stopped sample may have fewer."""
+    import torch
+
     from anytime.cli.console import SamplingConsole
     from anytime.cli.output import read_sample
 
@@ -130,16 +131,9 @@ def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) ->
             return model.refine(coarse, **budget, progress=console.progress), len(coarse.rows)
         settings: dict[str, Any] = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
         model.settings(**settings)  # refuses wrong values before any work
+        prefix = None if arguments.prefix is None else torch.tensor([parse_ints(arguments.prefix, "--prefix", "41,97")])
         n = arguments.n if arguments.n is not None else DEFAULT_SAMPLES if within is None else rows_within(model, within)
-        result = model.sample(
-            n,
-            seed=arguments.seed,
-            **budget,
-            prefix=_prefix(arguments.prefix),
-            **settings,
-            progress=console.progress,
-        )
-        return result, n
+        return model.sample(n, seed=arguments.seed, **budget, prefix=prefix, **settings, progress=console.progress), n
 
 
 def rows_within(model: AnytimeModel, within: float) -> int:
@@ -177,11 +171,3 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _prefix(text: str | None) -> Tensor | None:
-    if text is None:
-        return None
-    import torch
-
-    return torch.tensor([parse_ints(text, "--prefix", "41,97")])

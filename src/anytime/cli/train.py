@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -111,16 +113,17 @@ def _train_and_report(
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
     from anytime.training.run import train, train_spec, training_subset
 
+    command = typed_command()
+    write: Callable[[Dataset], Report]
     if isinstance(config, VAERunConfig):
-        vae = train_spec(VAERunSpec, config, dataset, run_dir, device, console, typed_command(), reuse)
-        return None if console is None else write_vae_report(run_dir, vae, training_subset(dataset, config))
-    if isinstance(config, DensityRunConfig):
-        density = train_spec(DensityRunSpec, config, dataset, run_dir, device, console, typed_command())
-        return (
-            None if console is None else write_density_report(run_dir, density, training_subset(dataset, config), config.seed)
-        )
-    model = train(config, dataset, run_dir, device, console, typed_command(), reuse)
-    return None if console is None else write_report(run_dir, model, training_subset(dataset, config))
+        vae = train_spec(VAERunSpec, config, dataset, run_dir, device, console, command, reuse)
+        write = partial(write_vae_report, run_dir, vae)
+    elif isinstance(config, DensityRunConfig):
+        density = train_spec(DensityRunSpec, config, dataset, run_dir, device, console, command)
+        write = partial(write_density_report, run_dir, density, seed=config.seed)
+    else:
+        write = partial(write_report, run_dir, train(config, dataset, run_dir, device, console, command, reuse))
+    return None if console is None else write(training_subset(dataset, config))
 
 
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> AnyRunConfig:
