@@ -85,7 +85,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
         adapter = _adapter(arguments, model, dataset, labels, settings, console)
-        rows = evaluate(model, dataset, adapter, settings, Workspace(console, folder / "progress"))
+        rows = evaluate(adapter, Workspace(console, folder / "progress"))
         summary = adapter.summary(rows, folder)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])

@@ -6,36 +6,26 @@ import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int, Int16
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.progress import Reporter
-from anytime.core.results import Row
+from anytime.core.results import Row, column, rows_of
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE, wav_bytes, write_wav
 from anytime.data.image_grid import labelled_rows, png_bytes
 from anytime.data.loader import to_float
 from anytime.data.recordings import CROP
 from anytime.evaluation.classifier_training import MIN_DIGIT_ACCURACY
-from anytime.evaluation.evaluate import EvaluationSettings, Workspace
-from anytime.evaluation.summary import (
-    Summary,
-    Table,
-    bits_figure,
-    codes_note,
-    column,
-    new_figure,
-    plot_column,
-    rows_of,
-    warning_notes,
-)
+from anytime.evaluation.evaluate import Adapter, Workspace
+from anytime.evaluation.summary import Summary, Table, bits_figure, codes_note, curves, new_figure, plot_series, warning_notes
 from anytime.metrics.audio import BANDS, audio_error_by_codes, codes_to_half_error
-from anytime.metrics.classifier import AudioFeatures
 from anytime.metrics.quality import distance_name
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -63,30 +53,22 @@ ClipsByFraction = Mapping[float, Float[Tensor, "n 1 time"]]
 
 
 @dataclass(frozen=True)
-class AudioEvaluation:
+class AudioEvaluation(Adapter):
     """What `evaluate` needs to measure an audio model."""
 
-    model: AnytimeModel
-    dataset: Dataset
-    network: AudioFeatures
-    settings: EvaluationSettings
-    latency_batch: int = 1
+    latency_batch: ClassVar[int] = 1
 
     def error_rows(self, workspace: Workspace) -> list[Row]:
         """Return the distances of reconstructions by code count, and the counts that halve each band's error."""
         errors = error_rows(self.model, self.dataset, workspace.reporter)
         return errors + half_error_rows(errors)
 
-    def extra_rows(self, workspace: Workspace) -> list[Row]:
-        """Return no further rows."""
-        return []
-
     def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
         """Return table, notes, figures and players; 90 clips are written to the folder, named by fraction."""
         codes = self.model.sample(CLIPS, seed=self.settings.seed, temperature=self.settings.temperature).codes
         clips = decode_fractions(self.model, codes)
         write_clips(folder / "audio", clips)
-        images = {**self.figures(clips), **curves(rows)}
+        images = {**self.figures(clips), **curves(rows, PLOTS)}
         return Summary([main_table(rows)], notes(rows), images, CAPTIONS, audio_players(clips))
 
     def figures(self, clips: ClipsByFraction) -> dict[str, bytes]:
@@ -101,23 +83,24 @@ class AudioEvaluation:
         }
         if not can_plot():
             return found
-        columns = {labels[f]: [envelope(clip) for clip in x[:PANEL_CLIPS]] for f, x in clips.items()}
-        return {"waveforms": plot_png(waveform_figure(columns)), **found}
+        figure, every = new_figure(len(clips), PANEL_CLIPS, (3 * len(clips), 0.9 * PANEL_CLIPS + 0.4))
+        for axes, (row, (fraction, x)) in zip(every, product(range(PANEL_CLIPS), clips.items()), strict=True):
+            draw_envelope(axes, envelope(x[row]))
+            if row == 0:
+                axes.set_title(labels[fraction], fontsize="small")
+        return {"waveforms": plot_png(figure), **found}
 
 
 def error_rows(model: AnytimeModel, dataset: Dataset, reporter: Reporter, examples: int = AUDIO_ERROR_EXAMPLES) -> list[Row]:
     """Distances of held-out reconstructions from 0, 1, …, length codes."""
-    x = evenly_spaced(dataset.held_out, examples)
+    x = dataset.held_out
+    if len(x) > examples:  # evenly spaced, as the clips of a speaker follow each other
+        x = x[torch.linspace(0, len(x) - 1, examples).long()]
     reporter.stage("errors", 0, len(x))
     errors = audio_error_by_codes(model, x, range(model.length + 1), lambda done: reporter.progress(done, {}))
     return [
         {"series": "error", "fraction": error.codes / model.length, **asdict(error), "examples": len(x)} for error in errors
     ]
-
-
-def evenly_spaced(x: Int16[Tensor, "n 1 time"], count: int) -> Int16[Tensor, "few 1 time"]:
-    """Return at most `count` clips, evenly spaced: the clips of a speaker follow each other."""
-    return x if len(x) <= count else x[torch.linspace(0, len(x) - 1, count).long()]
 
 
 def half_error_rows(errors: Sequence[Row]) -> list[Row]:
@@ -152,52 +135,26 @@ def draw_envelope(axes: Any, text: str) -> None:
     axes.set_axis_off()
 
 
-def waveform_figure(columns: Mapping[str, Sequence[str]]) -> Any:
-    """Draw envelopes, a column for each title and a row for each clip, as the paper's figure does."""
-    import matplotlib.figure
-
-    rows = max(len(clips) for clips in columns.values())
-    figure = matplotlib.figure.Figure(figsize=(3 * len(columns), 0.9 * rows + 0.4), layout="constrained")
-    grid = figure.subplots(rows, len(columns), squeeze=False)
-    for index, (name, clips) in enumerate(columns.items()):
-        grid[0][index].set_title(name, fontsize="small")
-        for row, text in enumerate(clips):
-            draw_envelope(grid[row][index], text)
-    return figure
-
-
 def spectrograms(rows: Sequence[tuple[str, Float[Tensor, "n 1 time"]]]) -> bytes:
     """Return a PNG file with a row of spectrograms for each label."""
     return png_bytes(labelled_rows([(label, x[: 2 * PANEL_CLIPS]) for label, x in rows], scale=2))
 
 
-def file_name(fraction: float, row: int) -> str:
-    """Return the name of a clip's file.
-
-    >>> file_name(0.0625, 3), file_name(1.0, 29)
-    ('sample-0.0625-03.wav', 'sample-1.0-29.wav')
-    """
-    return f"sample-{fraction}-{row:02d}.wav"
-
-
-def write_clips(folder: Path, clips: ClipsByFraction) -> list[Path]:
-    """Write every clip as a WAV file, named by its fraction of the codes."""
-    paths = [(folder / file_name(fraction, row), clip) for fraction, x in clips.items() for row, clip in enumerate(x)]
-    for path, clip in paths:
-        write_wav(path, clip)
-    return [path for path, _ in paths]
+def write_clips(folder: Path, clips: ClipsByFraction) -> None:
+    """Write every clip as a WAV file, named by its fraction of the codes: sample-0.0625-03.wav."""
+    for fraction, x in clips.items():
+        for row, clip in enumerate(x):
+            write_wav(folder / f"sample-{fraction}-{row:02d}.wav", clip)
 
 
 def audio_players(clips: ClipsByFraction) -> str:
     """Return an HTML table of clips to play: a line for each clip, a column for each fraction."""
     head = "".join(f"<th>{html.escape(f'{fraction:g} of the codes')}</th>" for fraction in clips)
     shown = range(min(PANEL_CLIPS, *(len(x) for x in clips.values())))
-    lines = ["".join(f"<td>{_player(x[clip])}</td>" for x in clips.values()) for clip in shown]
+    encoded = ([base64.b64encode(wav_bytes(x[clip])).decode() for x in clips.values()] for clip in shown)
+    player = '<td><audio controls src="data:audio/wav;base64,{}"></audio></td>'
+    lines = ["".join(map(player.format, line)) for line in encoded]
     return f"<table><tr>{head}</tr>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-
-
-def _player(x: Float[Tensor, "1 time"]) -> str:
-    return f'<audio controls src="data:audio/wav;base64,{base64.b64encode(wav_bytes(x)).decode()}"></audio>'
 
 
 def main_table(rows: Sequence[Row]) -> Table:
@@ -244,32 +201,17 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return [*sentences, codes_note(rows, "crop"), *warning_notes(rows)]
 
 
-def curves(rows: Sequence[Row]) -> dict[str, bytes]:
-    """Return PNG files of the curves; none without matplotlib."""
-    if not can_plot():
-        return {}
-    figures = {
-        "distances": _distance_figure, "bands": _band_figure, "features": _feature_figure, "bits": bits_figure,
-        "speed": _speed_figure,
-    }  # fmt: skip
-    return {name: plot_png(plot(rows)) for name, plot in figures.items()}
-
-
 def _distance_figure(rows: Sequence[Row]) -> Any:
-    figure, every = new_figure(2)
-    own = rows_of(rows, "error")
-    for axes, name, label in zip(every, ("log_mel", "stft"), ("log-mel, nats", "multi-resolution STFT"), strict=True):
-        plot_column(axes, own, "codes", name, marker=".")
-        axes.set(ylabel=label)
+    figure, (mel, stft) = new_figure(2)
+    plot_series(mel, rows, "error", "codes", "log_mel", marker=".", ylabel="log-mel, nats")
+    plot_series(stft, rows, "error", "codes", "stft", marker=".", ylabel="multi-resolution STFT")
     return figure
 
 
 def _band_figure(rows: Sequence[Row]) -> Any:
     figure, (axes,) = new_figure(1)
-    own = rows_of(rows, "error")
     for band, (low, high) in BANDS.items():
-        plot_column(axes, own, "codes", band, f"{band}: {low}–{high} Hz", marker=".")
-    axes.set(ylabel="error / energy")
+        plot_series(axes, rows, "error", "codes", band, f"{band}: {low}–{high} Hz", marker=".", ylabel="error / energy")
     return figure
 
 
@@ -278,16 +220,20 @@ def _feature_figure(rows: Sequence[Row]) -> Any:
     figure, every = new_figure(len(values))
     for axes, value in zip(every, values, strict=True):
         for series in ("samples", "reconstructions"):
-            plot_column(axes, rows_of(rows, series), "fraction", value, series)
+            plot_series(axes, rows, series, "fraction", value, series, ylabel=value)
         for row in rows_of(rows, "held-out data"):
             axes.axhline(row[value], linestyle="--", color="grey")
-        axes.set(ylabel=value)
     return figure
 
 
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (axes,) = new_figure(1)
-    own = rows_of(rows, "speed")
-    plot_column(axes, own, "codes", "real_time_factor")
-    axes.set(ylabel=f"real-time factor, {own[0]['engine']}")
+    engine = rows_of(rows, "speed")[0]["engine"]
+    plot_series(axes, rows, "speed", "codes", "real_time_factor", ylabel=f"real-time factor, {engine}")
     return figure
+
+
+PLOTS = {
+    "distances": _distance_figure, "bands": _band_figure, "features": _feature_figure, "bits": bits_figure,
+    "speed": _speed_figure,
+}  # fmt: skip

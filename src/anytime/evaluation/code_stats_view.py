@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from anytime.core.plots import can_plot, plot_png
-from anytime.core.results import Row
+from anytime.core.results import Row, column, rows_of
 from anytime.evaluation.html import image
-from anytime.evaluation.summary import column, new_figure, rows_of
+from anytime.evaluation.summary import new_figure
 from anytime.metrics.code_stats import CodeStats, code_warnings
 
 BLOCKS = "▁▂▃▄▅▆▇█"

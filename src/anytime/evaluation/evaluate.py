@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from anytime.autoencoders.quantizer import codebook_usage
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter
-from anytime.core.results import Row
+from anytime.core.results import Row, rows_of
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.evaluation.summary import Summary
@@ -59,67 +60,64 @@ class Workspace:
     cache: Path | None = None  # what depends on the data alone
 
 
-@runtime_checkable
-class Adapter(Protocol):
-    """What differs between images and audio: features, errors, further metrics, and what is shown."""
+@dataclass(frozen=True)
+class Adapter(ABC):
+    """What an evaluation needs; subclasses have what differs between images and audio."""
 
-    @property
-    def network(self) -> FeatureNetwork:
-        """Feature network on which sets are compared."""
+    model: AnytimeModel
+    dataset: Dataset
+    network: FeatureNetwork
+    """Feature network on which sets are compared."""
+    settings: EvaluationSettings
+    latency_batch: ClassVar[int]
+    """Samples in a timed request."""
 
-    @property
-    def latency_batch(self) -> int:
-        """Samples in a timed request."""
-
+    @abstractmethod
     def error_rows(self, workspace: Workspace) -> list[Row]:
         """Return the reconstruction error from 0, 1, …, length codes."""
 
     def extra_rows(self, workspace: Workspace) -> list[Row]:
         """Return the metrics of this modality alone."""
+        return []
 
+    @abstractmethod
     def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
         """Return tables, notes and figures; clips are written to the folder."""
 
 
 def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
     """Refuse data of another shape than the model's."""
-    ours, theirs = model.config.autoencoder.shape, dataset.shape
+    ours, theirs = (" x ".join(map(str, shape)) for shape in (model.config.autoencoder.shape, dataset.shape))
     if ours != theirs:
         raise UserError(
-            f"the model makes {'audio' if model.is_audio else 'images'} of {_shape_text(ours)}, "
-            f"{dataset.name} has {'audio' if dataset.is_audio else 'images'} of {_shape_text(theirs)}; "
+            f"the model makes {'audio' if model.is_audio else 'images'} of {ours}, "
+            f"{dataset.name} has {'audio' if dataset.is_audio else 'images'} of {theirs}; "
             f"name the dataset it was trained on with `dataset` and `data`"
         )
 
 
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def evaluate(
-    model: AnytimeModel, dataset: Dataset, adapter: Adapter, settings: EvaluationSettings, workspace: Workspace
-) -> list[Row]:
+def evaluate(adapter: Adapter, workspace: Workspace) -> list[Row]:
     """Return all rows, distinguished by `series`.
 
     `samples` and `reconstructions` by fraction, `held-out data`, `error` by code count, `bits` by position, `codes`, the
     adapter's own rows, and `speed` by fraction.
     """
+    model, dataset, network, settings = adapter.model, adapter.dataset, adapter.network, adapter.settings
+    folder, cache, reporter = workspace.folder, workspace.cache, workspace.reporter
     check_shape(model, dataset)
-    network, fractions, folder, cache, reporter = (
-        adapter.network, settings.fractions, workspace.folder, workspace.cache, workspace.reporter,
-    )  # fmt: skip
     real = reference_statistics(dataset.published_train, network, cache, reporter)
-    rows = sample_rows(
-        model, fractions, settings.samples, real, network,
-        seed=settings.seed, temperature=settings.temperature, folder=folder, reporter=reporter,
-    )  # fmt: skip
-    rows += reconstruction_rows(model, dataset.held_out, fractions, real, network, folder=folder, reporter=reporter)
-    rows.append(data_row(dataset.held_out, real, network, cache, reporter))
-    rows += adapter.error_rows(workspace)
-    rows += code_rows(model, dataset)
-    rows += adapter.extra_rows(workspace)
-    rows += speed_rows(model, settings, reporter, adapter.latency_batch)
-    return rows
+    return [
+        *sample_rows(
+            model, settings.fractions, settings.samples, real, network,
+            seed=settings.seed, temperature=settings.temperature, folder=folder, reporter=reporter,
+        ),
+        *reconstruction_rows(model, dataset.held_out, settings.fractions, real, network, folder=folder, reporter=reporter),
+        data_row(dataset.held_out, real, network, cache, reporter),
+        *adapter.error_rows(workspace),
+        *code_rows(model, dataset),
+        *adapter.extra_rows(workspace),
+        *speed_rows(model, settings, reporter, adapter.latency_batch),
+    ]  # fmt: skip
 
 
 def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:
@@ -167,11 +165,9 @@ def speed_rows(model: AnytimeModel, settings: EvaluationSettings, reporter: Repo
 
 def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal["smoke", "full"]) -> QualityTable:
     """Return the model's quality table from the rows by code count; `facts` describe the evaluation."""
-    by_series: dict[str, dict[int, Row]] = {}
-    for row in rows:
-        if "codes" in row:
-            by_series.setdefault(row["series"], {})[row["codes"]] = row
-    errors, sampled, latencies = (by_series[name] for name in ("error", "samples", "speed"))
+    errors, sampled, latencies = (
+        {row["codes"]: row for row in rows_of(rows, series)} for series in ("error", "samples", "speed")
+    )
     length = max(errors)
     found = [
         QualityRow(

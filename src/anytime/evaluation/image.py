@@ -5,36 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from anytime.core.errors import UserError
-from anytime.core.plots import can_plot, plot_png
 from anytime.core.random import derive, permutation
-from anytime.core.results import Row
+from anytime.core.results import Row, column, rows_of
 from anytime.data import Dataset
 from anytime.data.dataset import Labels
 from anytime.data.download import cache_dir
 from anytime.data.image_grid import labelled_rows, png_bytes
 from anytime.data.loader import to_float, to_uint8
 from anytime.evaluation.classifier_training import MIN_ACCURACY, load_or_train_image_classifier
-from anytime.evaluation.evaluate import EvaluationSettings, Workspace
-from anytime.evaluation.summary import (
-    Summary,
-    Table,
-    bits_figure,
-    codes_note,
-    column,
-    new_figure,
-    plot_column,
-    rows_of,
-    warning_notes,
-)
+from anytime.evaluation.evaluate import Adapter, EvaluationSettings, Workspace
+from anytime.evaluation.summary import Summary, Table, bits_figure, codes_note, curves, new_figure, plot_series, warning_notes
 from anytime.metrics import latency
 from anytime.metrics.classifier import CONFIDENCE, ClassifierConfig
 from anytime.metrics.feature_stats import compute_statistics, examples
-from anytime.metrics.features import MAX_KEPT, FeatureNetwork
+from anytime.metrics.features import MAX_KEPT
 from anytime.metrics.memorisation import compare_seen, nearest_images
 from anytime.metrics.precision_recall import NEAREST
 from anytime.metrics.quality import compute_quality, distance_name, sample_rows
@@ -60,17 +49,13 @@ CAPTIONS = {
 
 
 @dataclass(frozen=True)
-class ImageEvaluation:
+class ImageEvaluation(Adapter):
     """What `evaluate` needs to measure an image model."""
 
-    model: AnytimeModel
-    dataset: Dataset
-    network: FeatureNetwork
-    settings: EvaluationSettings
     labels: Labels | None = None
     """Labels of the dataset, to train a classifier that measures the samples too."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
-    latency_batch: int = latency.BATCH
+    latency_batch: ClassVar[int] = latency.BATCH
 
     def error_rows(self, workspace: Workspace) -> list[Row]:
         """Return the error and Δ(i) by code count (Fig. 3)."""
@@ -103,12 +88,8 @@ class ImageEvaluation:
             self.dataset, labels, self.classifier, self.model.device, reporter, workspace.cache
         )
         report = network.report
-        row: Row = {
-            "series": "classifier",
-            "accuracy": report.accuracy,
-            "examples": len(test),
-            "train": len(self.dataset.train),
-        }
+        sizes = {"examples": len(test), "train": len(self.dataset.train)}
+        row: Row = {"series": "classifier", "accuracy": report.accuracy, **sizes}
         if report.accuracy < MIN_ACCURACY:
             row["warning"] = f"its accuracy is {report.accuracy:.2%}, below {MIN_ACCURACY:.0%}: trust it less"
         folder = (workspace.cache or cache_dir()) / "features"
@@ -124,7 +105,7 @@ class ImageEvaluation:
 
     def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
         """Return tables, notes, grids and curves."""
-        images = {**self.grids(), "neighbours": self.neighbour_grid(rows), **curves(rows)}
+        images = {**self.grids(), "neighbours": self.neighbour_grid(rows), **curves(rows, PLOTS)}
         return Summary([main_table(rows), *classifier_tables(rows)], notes(rows), images, CAPTIONS)
 
     def grids(self) -> dict[str, bytes]:
@@ -284,51 +265,40 @@ def _length_warnings(sampled: Sequence[Row], name: str) -> list[str]:
     ]
 
 
-def curves(rows: Sequence[Row]) -> dict[str, bytes]:
-    """Return PNG files of the curves; none without matplotlib."""
-    if not can_plot():
-        return {}
-    figures = {"quality": _quality_figure, "error": _error_figure, "bits": bits_figure, "speed": _speed_figure}
-    return {name: plot_png(plot(rows)) for name, plot in figures.items()}
-
-
 def _quality_figure(rows: Sequence[Row]) -> Any:
     figure, (distances, kids, coverage) = new_figure(3)
     name = distance_name(rows)
     suffix = "" if name == "fid" else "_random"
+    other = suffix.replace("_", ", ")
     for series in ("samples", "reconstructions"):
-        own = rows_of(rows, series)
-        plot_column(distances, own, "fraction", name, series)
-        spread = column(own, f"kid_sd{suffix}")
-        kids.errorbar(column(own, "fraction"), column(own, f"kid{suffix}"), spread, marker="o", capsize=3, label=series)
+        plot_series(distances, rows, series, "fraction", name, series, ylabel="FID" if name == "fid" else name)
+        x, kid, sd = (column(rows_of(rows, series), key) for key in ("fraction", f"kid{suffix}", f"kid_sd{suffix}"))
+        kids.errorbar(x, kid, sd, marker="o", capsize=3, label=series)
     for row in rows_of(rows, "held-out data"):
         distances.axhline(row[name], linestyle="--", color="grey")
         kids.axhline(row[f"kid{suffix}"], linestyle="--", color="grey")
-    own = rows_of(rows, "samples")
     for part in ("precision", "recall"):
-        plot_column(coverage, own, "fraction", part + suffix, part)
-    distances.set(ylabel="FID" if name == "fid" else name)
-    kids.set(xlabel="fraction of the codes", ylabel=f"KID{suffix.replace('_', ', ')}")
+        plot_series(coverage, rows, "samples", "fraction", part + suffix, part, ylabel=f"fraction{other}", ylim=(0, 1))
+    kids.set(xlabel="fraction of the codes", ylabel=f"KID{other}")
     kids.legend()
-    coverage.set(ylabel=f"fraction{suffix.replace('_', ', ')}", ylim=(0, 1))
     return figure
 
 
 def _error_figure(rows: Sequence[Row]) -> Any:
     figure, (errors, drops) = new_figure(2)
-    own = rows_of(rows, "error")
-    plot_column(errors, own, "codes", "error", marker=".")
-    drops.bar(column(own[1:], "codes"), column(own[1:], "gain"))
-    errors.set(ylabel="mean squared error")
+    plot_series(errors, rows, "error", "codes", "error", marker=".", ylabel="mean squared error")
+    own = rows_of(rows, "error")[1:]
+    drops.bar(column(own, "codes"), column(own, "gain"))
     drops.set(xlabel="code i", ylabel="Δ(i)")
     return figure
 
 
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (throughput, decoding) = new_figure(2)
-    own = rows_of(rows, "speed")
-    plot_column(throughput, own, "codes", "samples_per_second")
-    plot_column(decoding, own, "codes", "decode_fraction")
-    throughput.set(ylabel=f"samples / s, batch {own[0]['batch']}")
-    decoding.set(ylabel="decoder's fraction", ylim=(0, 1))
+    batch = rows_of(rows, "speed")[0]["batch"]
+    plot_series(throughput, rows, "speed", "codes", "samples_per_second", ylabel=f"samples / s, batch {batch}")
+    plot_series(decoding, rows, "speed", "codes", "decode_fraction", ylabel="decoder's fraction", ylim=(0, 1))
     return figure
+
+
+PLOTS = {"quality": _quality_figure, "error": _error_figure, "bits": bits_figure, "speed": _speed_figure}

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from anytime.core.plots import can_plot
-from anytime.core.results import Row
+from anytime.core.plots import can_plot, plot_png
+from anytime.core.results import Row, column, rows_of
 from anytime.evaluation.html import facts_table, html_page, image, table
 from anytime.metrics.code_stats import code_warnings
-
-AXES = {"fraction": "fraction of the codes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +47,35 @@ class Summary:
         return html_page(title, parts)
 
 
-def rows_of(rows: Sequence[Row], series: str) -> list[Row]:
-    """Return the rows of one series."""
-    return [row for row in rows if row["series"] == series]
-
-
-def column(rows: Sequence[Row], key: str) -> list[Any]:
-    """Return one value of every row."""
-    return [row[key] for row in rows]
-
-
-def plot_column(axes: Any, rows: Sequence[Row], x: str, y: str, label: str = "", marker: str = "o") -> None:
-    """Plot one value of the rows against another, from zero; named lines have a legend."""
-    axes.plot(column(rows, x), column(rows, y), marker=marker, label=label or None)
-    axes.set(xlabel=AXES.get(x, x), ylim=(0, None))
+def plot_series(
+    axes: Any, rows: Sequence[Row], series: str, x: str, y: str, label: str = "", marker: str = "o", **settings: Any
+) -> None:
+    """Plot one value of a series against another, from zero; named lines have a legend."""
+    own = rows_of(rows, series)
+    axes.plot(column(own, x), column(own, y), marker=marker, label=label or None)
+    axes.set(**{"xlabel": "fraction of the codes" if x == "fraction" else x, "ylim": (0, None), **settings})
     if label:
         axes.legend()
 
 
-def new_figure(columns: int) -> tuple[Any, list[Any]]:
-    """Return a wide matplotlib figure and its axes, side by side."""
+def new_figure(columns: int, rows: int = 1, size: tuple[float, float] = (9, 2.8)) -> tuple[Any, list[Any]]:
+    """Return a matplotlib figure and its axes, row by row."""
     import matplotlib.figure
 
-    figure = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+    figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def curves(rows: Sequence[Row], plots: Mapping[str, Callable[[Sequence[Row]], Any]]) -> dict[str, bytes]:
+    """Return figures of the rows as PNG files; none without matplotlib."""
+    return {name: plot_png(plot(rows)) for name, plot in plots.items()} if can_plot() else {}
 
 
 def bits_figure(rows: Sequence[Row]) -> Any:
     """Plot the bits of each position under the prior."""
     figure, (axes,) = new_figure(1)
-    own = rows_of(rows, "bits")
-    plot_column(axes, own, "position", "bits", marker=".")
+    plot_series(axes, rows, "bits", "position", "bits", marker=".", ylabel="bits")
     axes.axhline(math.log2(rows_of(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
-    axes.set(ylabel="bits")
     return figure
 
 

@@ -40,13 +40,11 @@ def adapter(tiny: AnytimeModel, dataset: data.Dataset) -> ImageEvaluation:
 
 
 @pytest.fixture(scope="module")
-def rows(
-    tiny: AnytimeModel, dataset: data.Dataset, adapter: ImageEvaluation, tmp_path_factory: pytest.TempPathFactory
-) -> list[Row]:
+def rows(adapter: ImageEvaluation, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     patch = pytest.MonkeyPatch()
     patch.setattr(image, "ERROR_EXAMPLES", 30)
     workspace = Workspace(SilentReporter(), cache=tmp_path_factory.mktemp("cache"))
-    found = evaluate(tiny, dataset, adapter, adapter.settings, workspace)
+    found = evaluate(adapter, workspace)
     patch.undo()
     return found
 
@@ -188,10 +186,10 @@ def test_settings_that_make_no_sense(settings: dict[str, object], named: str) ->
         EvaluationSettings(**{"samples": 10, "fractions": (1.0,), **settings})  # type: ignore[arg-type]
 
 
-def test_data_of_another_shape(tiny: AnytimeModel, adapter: ImageEvaluation, tmp_path: Path) -> None:
+def test_data_of_another_shape(adapter: ImageEvaluation, tmp_path: Path) -> None:
     other = data.synthetic_images("cifar10", (3, 32, 32), 20)
     with pytest.raises(UserError, match="makes images of 1 x 28 x 28, cifar10 has images of 3 x 32 x 32"):
-        evaluate(tiny, other, adapter, adapter.settings, Workspace(SilentReporter(), cache=tmp_path))
+        evaluate(replace(adapter, dataset=other), Workspace(SilentReporter(), cache=tmp_path))
     assert not list(tmp_path.iterdir())
 
 
