@@ -30,7 +30,7 @@ from anytime.evaluation.audio_augment import NOISE, shuffle_segments
 from anytime.evaluation.classifier_training import FORMAT, MIN_DIGIT_ACCURACY, load_or_train_audio_features
 from anytime.metrics.classifier import AudioFeatures
 from anytime.metrics.feature_stats import compute_statistics, examples
-from anytime.metrics.quality import compute_quality, reference_statistics
+from anytime.metrics.quality import quality_row, reference_statistics
 
 MAX_FALSE_POSITIVES = 0.05
 """Largest fraction of clips without a digit that may be classified as one."""
@@ -58,7 +58,7 @@ def check_rows(dataset: Dataset, network: AudioFeatures, cache: Path | None = No
     for level in NOISE_LEVELS:
         noisy = to_int16(to_float(x) + level * noise)
         (found,) = compute_statistics(examples("noise", noisy), network)
-        quality = compute_quality(found, real, network).row
+        quality = quality_row(found, real, network)
         rows.append({"series": "noise", "level": level, **_accuracy_row(network, noisy, digits), **quality})
     return rows
 

@@ -80,11 +80,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
     labels = _labels(arguments, dataset) if arguments.classifier else None
-    settings = _settings(arguments, model.is_audio)
     with TrainingConsole() as console:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
-        adapter = _adapter(arguments, model, dataset, labels, settings, console)
+        adapter = _adapter(arguments, model, dataset, labels, console)
         rows = evaluate(adapter, Workspace(console, folder / "progress"))
         summary = adapter.summary(rows, folder)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
@@ -138,14 +137,8 @@ def _write_quality_table(arguments: Arguments, default: float, table: QualityTab
     return path
 
 
-def _adapter(
-    arguments: Arguments,
-    model: AnytimeModel,
-    dataset: Dataset,
-    labels: Labels | None,
-    settings: EvaluationSettings,
-    reporter: Reporter,
-) -> Adapter:
+def _adapter(arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, reporter: Reporter) -> Adapter:
+    settings = _settings(arguments, model.is_audio)
     smoke = arguments.scale == "smoke"
     if model.is_audio:
         from anytime.evaluation.audio import AudioEvaluation
@@ -158,9 +151,8 @@ def _adapter(
     from anytime.metrics.inception import load_feature_network
 
     network = load_feature_network(arguments.inception, smoke, model.device)
-    return ImageEvaluation(
-        model, dataset, network, settings, labels, ClassifierConfig(epochs=2) if smoke else ClassifierConfig()
-    )
+    classifier = ClassifierConfig(epochs=2) if smoke else ClassifierConfig()
+    return ImageEvaluation(model, dataset, network, settings, labels, classifier)
 
 
 def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from anytime.core.results import Verdict
 from anytime.evaluation.hf_baseline import CacheKind, HFSampler
-from anytime.metrics.latency import Latency, Timeable, TimedSampler, latency_by_codes
-from anytime.metrics.roofline import Hardware, measure_hardware, roofline_seconds
+from anytime.metrics.latency import Timeable, TimedSampler, latency_by_codes
+from anytime.metrics.roofline import measure_hardware, roofline_seconds
 from anytime.model import AnytimeModel
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.engines.base import DTYPES
@@ -71,30 +71,26 @@ def _measure(sampler: Timeable, model: AnytimeModel, series: str, precision: str
         for count in schedule.counts:
             (latency,) = latency_by_codes(sampler, [count], batch=batch, repeats=schedule.repeats)
             roofline = roofline_seconds(config, batch, count, dtype.itemsize, hardware)
-            found.append(_speed(series, latency, model.length, roofline, hardware))
-            schedule.say(found[-1])
+            speed = SamplingSpeed(
+                series=series,
+                batch=batch,
+                codes=count,
+                fraction=count / model.length,
+                p50=latency.p50,
+                p95=latency.p95,
+                repeats=latency.repeats,
+                per_second=latency.samples_per_second,
+                ms_per_step=1000 * (latency.p50 - latency.decode) / count,
+                draw_seconds=latency.draw,
+                decode_seconds=latency.decode,
+                decode_fraction=latency.decode_fraction,
+                roofline_seconds=roofline,
+                times_roofline=latency.p50 / roofline,
+                **asdict(hardware),
+            )
+            found.append(speed)
+            schedule.say(speed)
     return found
-
-
-def _speed(series: str, latency: Latency, length: int, roofline: float, hardware: Hardware) -> SamplingSpeed:
-    return SamplingSpeed(
-        series=series,
-        batch=latency.batch,
-        codes=latency.codes,
-        fraction=latency.codes / length,
-        p50=latency.p50,
-        p95=latency.p95,
-        repeats=latency.repeats,
-        per_second=latency.samples_per_second,
-        ms_per_step=1000 * (latency.p50 - latency.decode) / latency.codes,
-        draw_seconds=latency.draw,
-        decode_seconds=latency.decode,
-        decode_fraction=latency.decode_fraction,
-        roofline_seconds=roofline,
-        times_roofline=latency.p50 / roofline,
-        bandwidth=hardware.bandwidth,
-        flops=hardware.flops,
-    )
 
 
 def decide(speeds: Sequence[SamplingSpeed]) -> list[Verdict]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from anytime.core import random, storage
@@ -35,6 +33,7 @@ from anytime.metrics.classifier import (
     Maps,
     to_maps,
 )
+from anytime.metrics.feature_stats import facts_key
 from anytime.training.loop import Hooks, StageState, run_stage
 from anytime.training.step import Compute
 from anytime.training.tasks.task import Task
@@ -44,7 +43,6 @@ MIN_ACCURACY = 0.99
 """An image classifier with a lower held-out accuracy is reported with a warning."""
 MIN_DIGIT_ACCURACY = 0.97
 """The same for a classifier of spoken digits, on speakers that it was not trained on."""
-WARMUP_FRACTION = 0.1
 
 Augment = Callable[[Tensor, Tensor, int, torch.Generator], tuple[Maps, Tensor]]
 """Stored examples, labels, negative class, generator -> what the network sees, labels."""
@@ -72,11 +70,8 @@ class ClassifierData:
     def digest(self) -> str:
         """Identifies the examples and labels."""
         parts = (self.train, self.validation, self.held_out)
-        return storage.digest({f"{i}/{name}": value for i, part in enumerate(parts) for name, value in _tensors(part)})
-
-
-def _tensors(part: LabelledExamples) -> list[tuple[str, Tensor]]:
-    return [("x", part.x), ("labels", part.labels)]
+        tensors = [{f"{index}/x": part.x, f"{index}/labels": part.labels} for index, part in enumerate(parts)]
+        return storage.digest(tensors[0] | tensors[1] | tensors[2])
 
 
 class ClassifierTask(Task):
@@ -101,7 +96,7 @@ class ClassifierTask(Task):
     def lr(self, step: int) -> float:
         """Return the learning rate of a step: linear warm-up, then cosine decay to zero."""
         steps = self.epochs * self.steps_per_epoch
-        warmup = max(1, round(WARMUP_FRACTION * steps))
+        warmup = max(1, round(0.1 * steps))
         decay = 0.5 * (1 + math.cos(math.pi * max(0, step - warmup) / max(1, steps - warmup)))
         return self.config.lr * min((step + 1) / warmup, decay)
 
@@ -121,17 +116,15 @@ class ClassifierTask(Task):
 
     def validate(self) -> dict[str, float]:
         """Return loss and accuracy on the validation part."""
-        logits, labels = classify(self.module, self.data.validation, self.device)
-        return {"loss": float(F.cross_entropy(logits, labels)), "accuracy": float((logits.argmax(1) == labels).double().mean())}
+        return measure(self.module, self.data.validation, self.device)
 
 
 @torch.no_grad()
-def classify(
-    classifier: Classifier, part: LabelledExamples, device: torch.device
-) -> tuple[Float[Tensor, "n classes"], Int[Tensor, " n"]]:
-    """Return the logits of examples, and their labels on the same device."""
-    logits = [classifier(to_maps(x.to(device))) for x in torch.split(part.x, BATCH)]
-    return torch.cat(logits), part.labels.long().to(device)
+def measure(classifier: Classifier, part: LabelledExamples, device: torch.device) -> dict[str, float]:
+    """Return the loss and the accuracy on labelled examples."""
+    logits = torch.cat([classifier(to_maps(x.to(device))) for x in torch.split(part.x, BATCH)])
+    labels = part.labels.long().to(device)
+    return {"loss": float(F.cross_entropy(logits, labels)), "accuracy": float((logits.argmax(1) == labels).double().mean())}
 
 
 def load_or_train_image_classifier(
@@ -195,8 +188,7 @@ def _load_or_train(
     """Return a trained classifier; the cache is keyed by data, config and format."""
     reporter = reporter or SilentReporter()
     facts = {"kind": FORMAT, "config": asdict(config), "data": data.digest}
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    path = (cache or cache_dir()) / "classifiers" / f"{data.name}-{key}.safetensors"
+    path = (cache or cache_dir()) / "classifiers" / f"{data.name}-{facts_key(facts)}.safetensors"
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # torch's layers and the loop use it
         classifier = Classifier(tuple(to_maps(data.train.x[:1]).shape[1:]), config)
         if path.is_file():
@@ -227,5 +219,4 @@ def _train(classifier: Classifier, data: ClassifierData, device: torch.device, r
     )
     run_stage(task, StageState(), Compute(device), hooks, random.derive(seed, task.name))
     seconds = time.perf_counter() - started
-    logits, labels = classify(classifier.eval(), data.held_out, device)
-    return ClassifierReport(float((logits.argmax(1) == labels).double().mean()), len(labels), seconds)
+    return ClassifierReport(measure(classifier.eval(), data.held_out, device)["accuracy"], len(data.held_out.x), seconds)

@@ -14,7 +14,6 @@ from anytime.core.random import derive, permutation
 from anytime.core.results import Row, column, rows_of
 from anytime.data import Dataset
 from anytime.data.dataset import Labels
-from anytime.data.download import cache_dir
 from anytime.data.image_grid import labelled_rows, png_bytes
 from anytime.data.loader import to_float, to_uint8
 from anytime.evaluation.classifier_training import MIN_ACCURACY, load_or_train_image_classifier
@@ -22,11 +21,10 @@ from anytime.evaluation.evaluate import Adapter, EvaluationSettings, Workspace
 from anytime.evaluation.summary import Summary, Table, bits_figure, codes_note, curves, new_figure, plot_series, warning_notes
 from anytime.metrics import latency
 from anytime.metrics.classifier import CONFIDENCE, ClassifierConfig
-from anytime.metrics.feature_stats import compute_statistics, examples
 from anytime.metrics.features import MAX_KEPT
 from anytime.metrics.memorisation import compare_seen, nearest_images
 from anytime.metrics.precision_recall import NEAREST
-from anytime.metrics.quality import compute_quality, distance_name, sample_rows
+from anytime.metrics.quality import distance_name, quality_row, reference_statistics, sample_rows
 from anytime.metrics.reconstruction import error_by_codes, gains
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
@@ -92,16 +90,13 @@ class ImageEvaluation(Adapter):
         row: Row = {"series": "classifier", "accuracy": report.accuracy, **sizes}
         if report.accuracy < MIN_ACCURACY:
             row["warning"] = f"its accuracy is {report.accuracy:.2%}, below {MIN_ACCURACY:.0%}: trust it less"
-        folder = (workspace.cache or cache_dir()) / "features"
-        (real,), (train,) = (
-            compute_statistics(examples(label, x), network, folder, reporter)
-            for label, x in (("held-out", test), ("reference", self.dataset.images))
-        )
+        real = reference_statistics(test, network, workspace.cache, reporter, label="held-out")
+        train = reference_statistics(self.dataset.images, network, workspace.cache, reporter)
         rows = sample_rows(
             self.model, settings.fractions, min(settings.samples, MAX_KEPT), real, network, seed=settings.seed,
             temperature=settings.temperature, series="classified", folder=workspace.folder, reporter=reporter,
         )  # fmt: skip
-        return [row, {"series": "classified data", **compute_quality(train, real, network).row}, *rows]
+        return [row, {"series": "classified data", **quality_row(train, real, network)}, *rows]
 
     def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
         """Return tables, notes, grids and curves."""

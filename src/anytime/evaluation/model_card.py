@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from anytime.models.registry import WEIGHTS
 
 FILE, TRAINING, EVALUATION = "README.md", "training.json", "evaluation.json"
 UNMEASURED = "Not evaluated yet."
-LIMITATIONS = "## Limitations"
 CARD_COLUMNS = {
     ("samples", "fid"): "FID",
     ("samples", "frechet_random"): "frechet_random",
@@ -58,10 +57,6 @@ class TrainingRecord:
     """Formats of the weights in the bundle."""
     warnings: tuple[str, ...]
     """Of the code statistics."""
-
-    def write(self, folder: Path) -> None:
-        """Write the record into a bundle."""
-        storage.write_json(folder / TRAINING, asdict(self))
 
 
 def write_card(folder: Path) -> Path:
@@ -110,10 +105,8 @@ def model_card(folder: Path, model: AnytimeModel, record: TrainingRecord, evalua
     name, autoencoder, length = folder.name, model.config.autoencoder, model.length
     kind = "clip" if autoencoder.is_audio else "image"
     parameters = {part: sum(p.numel() for p in getattr(model, part).parameters()) for part in ("autoencoder", "prior")}
-    truncated = (
-        f"; {record.length} were learned, the last {record.length - length} are dropped" if length < record.length else ""
-    )
-    temperature = model.config.temperature
+    temperature, dropped = model.config.temperature, record.length - length
+    truncated = f"; {record.length} were learned, the last {dropped} are dropped" if dropped else ""
     contents = {
         "codes": f"{length}, most important first{truncated}",
         "codebook size": f"{autoencoder.quantizer.codebook_size:,}",
@@ -148,7 +141,7 @@ def model_card(folder: Path, model: AnytimeModel, record: TrainingRecord, evalua
         table(("", ""), training.items()),
         "## Figures",
         *first,
-        LIMITATIONS,
+        "## Limitations",
         "\n".join(f"- {line}" for line in limitations(model, record, evaluations)),
         "## Licence",
         f"The weights are under the package's licence, MIT. {data_licence(model.config.name)}",

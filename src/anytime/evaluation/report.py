@@ -22,6 +22,7 @@ from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
 from anytime.evaluation.code_stats_view import code_stats_section
 from anytime.evaluation.html import facts_table, html_page, image
+from anytime.evaluation.summary import new_figure
 from anytime.metrics.code_stats import read_code_stats
 from anytime.metrics.reconstruction import error_by_codes, mean_errors
 from anytime.model import AnytimeModel
@@ -57,28 +58,26 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
         write_wav(paths["audio"], sample.data[0])
     write_png(paths["grid"], rows)
     write_gif(paths["animation"], _frames(model, sample.codes), FRAME_SECONDS)
-    facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
-    write_json(paths["errors"], facts)
+    metrics = _write_metrics(paths["errors"], dataset, {"error_by_codes": errors}).metrics
     write_atomic(paths["report"], _page(folder, model, errors, rows, paths["animation"].read_bytes()).encode())
-    return Report(paths, {"error_by_codes": errors})
+    return Report(paths, metrics)
 
 
 def write_vae_report(folder: Path, vae: VAE, dataset: Dataset) -> Report:
     """Write a VAE's errors by number of latent groups; it has no samples to show."""
     errors = mean_errors(dataset.held_out[:REPORT_EXAMPLES], range(vae.length + 1), vae.latents, vae.decode, vae.device)
-    path = folder / "errors.json"
-    facts = {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), "error_by_codes": errors}
-    write_json(path, facts)
-    return Report({"errors": path}, {"error_by_codes": errors})
+    return _write_metrics(folder / "errors.json", dataset, {"error_by_codes": errors})
 
 
 def write_density_report(folder: Path, model: DensityModel, dataset: Dataset, seed: int) -> Report:
     """Write the held-out bits per dimension of a density model."""
-    x = dataset.held_out[:REPORT_EXAMPLES]
-    bits = held_out_bits_per_dim(model, x, seed)
-    path = folder / "bits.json"
-    write_json(path, {"data": dataset.source, "examples": len(x), "bits_per_dim": bits})
-    return Report({"bits": path}, {"bits_per_dim": bits})
+    bits = held_out_bits_per_dim(model, dataset.held_out[:REPORT_EXAMPLES], seed)
+    return _write_metrics(folder / "bits.json", dataset, {"bits_per_dim": bits})
+
+
+def _write_metrics(path: Path, dataset: Dataset, metrics: dict[str, Any]) -> Report:
+    write_json(path, {"data": dataset.source, "examples": min(REPORT_EXAMPLES, len(dataset.held_out)), **metrics})
+    return Report({path.stem: path}, metrics)
 
 
 def _frames(model: AnytimeModel, codes: Int[Tensor, "n length"]) -> list[np.ndarray]:
@@ -108,18 +107,15 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
     if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
         return [f"<p>Curves need matplotlib (the extra <code>plots</code>). Error from 0, 1, … codes: {text}.</p>"]
-    import matplotlib.figure
-
-    losses = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
     stages = list(dict.fromkeys(line["stage"] for line in metrics))
-    for axes, stage in zip(np.atleast_1d(losses.subplots(1, max(1, len(stages)))), stages, strict=False):
+    losses, every = new_figure(max(1, len(stages)))
+    for axes, stage in zip(every, stages, strict=False):
         lines = [line for line in metrics if line["stage"] == stage]
         for part in ("train", "validation"):
             axes.plot([line["epoch"] for line in lines], [line[part]["loss"] for line in lines], label=part, marker=".")
         axes.set(title=stage, xlabel="epoch", ylabel="nats per code" if stage == "prior" else "loss")
         axes.legend()
-    curve = matplotlib.figure.Figure(figsize=(9, 2.8), layout="constrained")
-    axes = curve.subplots()
+    curve, (axes,) = new_figure(1)
     axes.plot(range(len(errors)), errors, marker=".")
     axes.set(xlabel="codes kept", ylabel="mean squared error", ylim=(0, None))
     return [

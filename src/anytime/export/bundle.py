@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -13,7 +13,7 @@ from anytime.core import storage
 from anytime.core.config import read_json, to_dict
 from anytime.core.errors import UserError
 from anytime.core.quantized_weights import FILE_KIND, WeightFormat, dequantize_weights, quantize_weights
-from anytime.evaluation.model_card import TrainingRecord, add_evaluation, read_evaluation, redact_paths, write_card
+from anytime.evaluation.model_card import TRAINING, TrainingRecord, add_evaluation, read_evaluation, redact_paths, write_card
 from anytime.metrics.code_stats import read_code_stats
 from anytime.model import AnytimeModel, load
 from anytime.models import registry
@@ -81,7 +81,7 @@ def bundle(
     for path in evaluations:
         read_evaluation(path, weights_hash, folder)  # refuses a mistake before anything is written
     _write(folder, model, tensors, weights_hash)
-    _training_record(run, formats).write(folder)
+    storage.write_json(folder / TRAINING, asdict(_training_record(run, formats)))
     write_card(folder)
     for path in evaluations:
         add_evaluation(folder, path)

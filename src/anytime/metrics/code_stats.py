@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -122,12 +123,8 @@ def _ranges(positions: Sequence[int]) -> str:
     >>> _ranges([1, 2, 3, 7, 9, 10])
     '1-3, 7, 9-10'
     """
-    parts: list[list[int]] = []
-    for position in positions:
-        if parts and position == parts[-1][-1] + 1:
-            parts[-1].append(position)
-        else:
-            parts.append([position])
+    runs = groupby(enumerate(positions), lambda pair: pair[1] - pair[0])
+    parts = [[position for _, position in run] for _, run in runs]
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 

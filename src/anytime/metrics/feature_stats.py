@@ -115,7 +115,7 @@ def compute_statistics(
     """
     reporter = reporter or SilentReporter()
     facts = {"kind": FORMAT, "network": network.digest, "series": source.series, **source.facts}
-    path = None if folder is None else folder / f"{source.label}-{_name(facts)}.safetensors"
+    path = None if folder is None else folder / f"{source.label}-{facts_key(facts)}.safetensors"
     done, found = _resume(path, facts, network, source.series)
     if done < source.count:
         reporter.stage(source.label, done * source.series, source.count * source.series)
@@ -141,7 +141,8 @@ def compute_statistics(
     return found
 
 
-def _name(facts: Mapping[str, Any]) -> str:
+def facts_key(facts: Mapping[str, Any]) -> str:
+    """Return a short name of JSON facts, for the file that depends on them."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -50,11 +50,12 @@ class Inception(FeatureNetwork):
         With TF32, the FID of CIFAR-10's test set is still 3.15 ± 0.02 (`tests/laws/test_08_frechet_distance.py`).
         """
         self.device, self.tf32 = device, tf32 and device.type == "cuda"
+        self.format = torch.channels_last if device.type == "cuda" else torch.contiguous_format  # as tensor cores read them
         self.batch = BATCH if device.type == "cuda" else CPU_BATCH
         self.name, self.digest = (f"{which}{' tf32' if self.tf32 else ''}" for which in (FILE.removesuffix(".pt"), CHECKSUM))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # it is published as TorchScript, which is deprecated
-            self.network = torch.jit.load(str(path), map_location=device).eval().to(memory_format=self._format)
+            self.network = torch.jit.load(str(path), map_location=device).eval().to(memory_format=self.format)
 
     @torch.no_grad()
     def __call__(self, x: UInt8[Tensor, "n channel height width"]) -> Float[Tensor, "n 2048"]:
@@ -63,15 +64,10 @@ class Inception(FeatureNetwork):
             return torch.cat([self._features(part.to(self.device)) for part in to_rgb(x).split(self.batch)])
 
     def _features(self, x: UInt8[Tensor, "n 3 height width"]) -> Float[Tensor, "n 2048"]:
-        pixels = x.float().contiguous(memory_format=self._format)
+        pixels = x.float().contiguous(memory_format=self.format)
         resized = F.interpolate(pixels, size=(INPUT_SIZE, INPUT_SIZE), mode="bilinear", align_corners=False)
         features: Tensor = self.network((resized - 128) / 128)
         return features
-
-    @property
-    def _format(self) -> torch.memory_format:
-        """Channels last on a GPU, as tensor cores read them."""
-        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         if self.device.type != "cuda":

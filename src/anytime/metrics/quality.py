@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from anytime.core.pause import NEVER, Pause
 from anytime.core.progress import Reporter
@@ -16,67 +14,49 @@ from anytime.metrics import feature_stats
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics
 from anytime.metrics.features import FeatureNetwork
 from anytime.metrics.fid import frechet_distance
-from anytime.metrics.kid import KID, compute_kid
-from anytime.metrics.precision_recall import PrecisionRecall, compute_precision_recall
+from anytime.metrics.kid import compute_kid
+from anytime.metrics.precision_recall import compute_precision_recall
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
 
-@dataclass(frozen=True, slots=True)
-class SetQuality:
-    """One set of examples against a reference set. Lower is better, except for precision and recall."""
+def quality_row(found: FeatureStatistics, real: FeatureStatistics, network: FeatureNetwork) -> Row:
+    """Compare a set with a reference set; most keys of the row end in the network's suffix.
 
-    network: FeatureNetwork
-    frechet: float
-    kid: KID
-    coverage: PrecisionRecall
-    samples: int
-    reference: int
-    kept: int  # feature vectors used for precision and recall; KID's subsets are taken from them
-    extra: Mapping[str, Any]  # the network's own metrics
-
-    @property
-    def row(self) -> Row:
-        """The metrics under the keys of a results file; they end in the network's suffix."""
-        network, suffix = self.network, self.network.suffix
-        row = {
-            **self.extra,
-            network.distance: self.frechet,
-            f"kid{suffix}": self.kid.mean,
-            f"kid_sd{suffix}": self.kid.std,
-            f"precision{suffix}": self.coverage.precision,
-            f"recall{suffix}": self.coverage.recall,
-            "samples": self.samples,
-            "reference": self.reference,
-            "kept": self.kept,
-            "kid_subset": self.kid.subset,
-            "network": network.name,
-        }
-        if (fewest := min(self.samples, self.reference)) <= network.size:
-            row["warning"] = f"{network.distance} is too high: {fewest:,} samples for {network.size:,} features"
-        return row
-
-
-def compute_quality(found: FeatureStatistics, real: FeatureStatistics, network: FeatureNetwork) -> SetQuality:
-    """Compare a set with a reference set."""
+    Lower is better, except for precision and recall. `kept` counts the features for these; KID's subsets are taken from them.
+    """
     kept, reference = (known.kept.to(network.device) for known in (found, real))
-    return SetQuality(
-        network,
-        frechet_distance(found.moments, real.moments),
-        compute_kid(kept, reference),
-        compute_precision_recall(kept, reference),
-        found.moments.count,
-        real.moments.count,
-        min(len(kept), len(reference)),
-        network.extra_metrics(kept, reference),
-    )
+    kid, coverage = compute_kid(kept, reference), compute_precision_recall(kept, reference)
+    row = {
+        **network.extra_metrics(kept, reference),
+        network.distance: frechet_distance(found.moments, real.moments),
+        f"kid{network.suffix}": kid.mean,
+        f"kid_sd{network.suffix}": kid.std,
+        f"precision{network.suffix}": coverage.precision,
+        f"recall{network.suffix}": coverage.recall,
+        "samples": found.moments.count,
+        "reference": real.moments.count,
+        "kept": min(len(kept), len(reference)),
+        "kid_subset": kid.subset,
+        "network": network.name,
+    }
+    if (fewest := min(found.moments.count, real.moments.count)) <= network.size:
+        row["warning"] = f"{network.distance} is too high: {fewest:,} samples for {network.size:,} features"
+    return row
 
 
 def reference_statistics(
-    x: Examples, network: FeatureNetwork, cache: Path | None = None, reporter: Reporter | None = None, pause: Pause = NEVER
+    x: Examples,
+    network: FeatureNetwork,
+    cache: Path | None = None,
+    reporter: Reporter | None = None,
+    pause: Pause = NEVER,
+    label: str = "reference",
 ) -> FeatureStatistics:
-    """Return the statistics of the reference set, from the cache if they are there: 50,000 images take half a GPU minute."""
-    return _dataset_statistics("reference", x, network, cache, reporter, pause)
+    """Return the statistics of a dataset, from the cache if they are there: 50,000 images take half a GPU minute."""
+    folder = (cache or cache_dir()) / "features"
+    (found,) = compute_statistics(feature_stats.examples(label, x), network, folder, reporter, pause)
+    return found
 
 
 def data_row(
@@ -88,16 +68,8 @@ def data_row(
     pause: Pause = NEVER,
 ) -> Row:
     """Quality of held-out data, for reference (FID 3.15 for the 10,000 test images of CIFAR-10); not a lower bound."""
-    found = _dataset_statistics("held-out", x, network, cache, reporter, pause)
-    return {"series": "held-out data", **compute_quality(found, real, network).row, **network.facts}
-
-
-def _dataset_statistics(
-    label: str, x: Examples, network: FeatureNetwork, cache: Path | None, reporter: Reporter | None, pause: Pause
-) -> FeatureStatistics:
-    folder = (cache or cache_dir()) / "features"
-    (found,) = compute_statistics(feature_stats.examples(label, x), network, folder, reporter, pause)
-    return found
+    found = reference_statistics(x, network, cache, reporter, pause, label="held-out")
+    return {"series": "held-out data", **quality_row(found, real, network), **network.facts}
 
 
 def sample_rows(
@@ -120,7 +92,7 @@ def sample_rows(
     each = compute_statistics(source, network, folder, reporter, pause)
     facts = {"series": series, "seed": seed, "temperature": temperature}
     return [
-        {**facts, "fraction": fraction, "codes": count, **compute_quality(found, real, network).row}
+        {**facts, "fraction": fraction, "codes": count, **quality_row(found, real, network)}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 
@@ -139,7 +111,7 @@ def reconstruction_rows(
     counts = [code_count(model.length, fraction=fraction) for fraction in fractions]
     each = compute_statistics(feature_stats.reconstructions("reconstructions", model, x, counts), network, folder, reporter)
     return [
-        {"series": "reconstructions", "fraction": fraction, "codes": count, **compute_quality(found, real, network).row}
+        {"series": "reconstructions", "fraction": fraction, "codes": count, **quality_row(found, real, network)}
         for fraction, count, found in zip(fractions, counts, each, strict=True)
     ]
 

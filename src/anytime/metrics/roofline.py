@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from anytime.metrics.latency import time_call
 from anytime.priors.transformer import TransformerConfig
 
 TRIES = 5
@@ -32,14 +32,7 @@ def measure_hardware(device: torch.device, dtype: torch.dtype) -> Hardware:
 
 
 def _best(work: Callable[[], object], device: torch.device) -> float:
-    times = []
-    for _ in range(TRIES + 1):
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
+    return min([time_call(work, device) for _ in range(TRIES + 1)][1:])
 
 
 def step_cost(config: TransformerConfig, batch: int, position: int, itemsize: int) -> tuple[int, int]:

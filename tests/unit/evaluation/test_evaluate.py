@@ -21,6 +21,7 @@ from anytime.evaluation import image
 from anytime.evaluation.classifier_training import load_or_train_image_classifier
 from anytime.evaluation.evaluate import EvaluationSettings, Workspace, evaluate, quality_table
 from anytime.evaluation.image import IMAGE_FRACTIONS, ImageEvaluation
+from anytime.evaluation.summary import curves
 from anytime.metrics.classifier import ClassifierConfig
 from anytime.metrics.features import RandomNetwork
 from anytime.metrics.quality import distance_name
@@ -141,7 +142,7 @@ def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None
     renamed = [{key.replace("frechet_random", "fid").replace("_random", ""): v for key, v in row.items()} for row in rows]
     assert distance_name(renamed) == "fid"
     assert image.main_table(renamed).body == image.main_table(rows).body
-    assert image.curves(renamed).keys() == {"quality", "error", "bits", "speed"}
+    assert curves(renamed, image.PLOTS).keys() == {"quality", "error", "bits", "speed"}
 
 
 FACTS = {"model": "a" * 64, "data": "digits", "engine": "eager", "hardware": "a machine", "date": "2026-11-15"}

@@ -9,9 +9,9 @@ from anytime import data
 from anytime.metrics.feature_stats import FeatureStatistics, compute_statistics, samples
 from anytime.metrics.features import RandomNetwork
 from anytime.metrics.quality import (
-    compute_quality,
     data_row,
     distance_name,
+    quality_row,
     reconstruction_rows,
     reference_statistics,
     sample_rows,
@@ -47,7 +47,7 @@ def test_rows_of_samples(network: RandomNetwork, tiny: AnytimeModel, real: Featu
         assert (row["samples"], row["reference"], row["kept"], row["seed"]) == (120, 300, 120, 3)
         assert row["network"] == "random"
     found = compute_statistics(samples("samples", tiny, 120, [2, 8], 3), network)
-    assert [compute_quality(known, real, network).frechet for known in found] == [row["frechet_random"] for row in rows]
+    assert [quality_row(known, real, network)["frechet_random"] for known in found] == [row["frechet_random"] for row in rows]
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=3) == rows
     assert sample_rows(tiny, FRACTIONS, 120, real, network, seed=4) != rows
 
