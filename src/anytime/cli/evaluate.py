@@ -116,25 +116,23 @@ def _write_quality_table(arguments: Arguments, default: float, table: QualityTab
     from anytime.models.registry import find_bundled, locate
     from anytime.sampling.quality_table import read_table, write_table
 
-    model = arguments.model
-    folder = locate(model)
+    folder = locate(arguments.model)
     if arguments.temperature != default:
-        print(f"no table for --quality: it needs samples at the model's temperature, {default:g}")
-        return None
-    if folder == find_bundled(model):
-        print(f"{model} keeps its bundled table for --quality")
-        return None
-    existing = read_table(folder, table.model)
-    if existing is not None and (existing.scale, table.scale) == ("full", "smoke"):
-        print(f"{folder} keeps its table of full scale")
-        return None
-    try:
-        path = write_table(folder, table)
-    except UserError as error:
-        print(f"note: no table for --quality: {error}")
-        return None
-    print(f"{path}: {table.explain(0.95)}")
-    return path
+        reason = f"no table for --quality: it needs samples at the model's temperature, {default:g}"
+    elif folder == find_bundled(arguments.model):
+        reason = f"{arguments.model} keeps its bundled table for --quality"
+    elif (existing := read_table(folder, table.model)) and (existing.scale, table.scale) == ("full", "smoke"):
+        reason = f"{folder} keeps its table of full scale"
+    else:
+        try:
+            path = write_table(folder, table)
+        except UserError as error:
+            reason = f"note: no table for --quality: {error}"
+        else:
+            print(f"{path}: {table.explain(0.95)}")
+            return path
+    print(reason)
+    return None
 
 
 def _adapter(arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, reporter: Reporter) -> Adapter:
@@ -162,11 +160,9 @@ def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
     from anytime.metrics.latency import REPEATS
 
     smoke, text = arguments.scale == "smoke", arguments.fractions
-    samples: int
-    fractions: tuple[float, ...]
-    samples, fractions = (AUDIO_SAMPLES, AUDIO_FRACTIONS) if is_audio else (IMAGE_SAMPLES, IMAGE_FRACTIONS)
-    if smoke:
-        samples = SMOKE_CLIPS if is_audio else SMOKE_SAMPLES
+    full_samples, smoke_samples = (AUDIO_SAMPLES, SMOKE_CLIPS) if is_audio else (IMAGE_SAMPLES, SMOKE_SAMPLES)
+    samples = smoke_samples if smoke else full_samples
+    fractions: tuple[float, ...] = AUDIO_FRACTIONS if is_audio else IMAGE_FRACTIONS
     if text is not None:
         try:
             fractions = tuple(dict.fromkeys(map(float, text.split(","))))

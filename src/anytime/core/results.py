@@ -68,11 +68,6 @@ def select(rows: Sequence[Row], **where: Any) -> list[Row]:
     return [row for row in rows if all(row.get(key) == value for key, value in where.items())]
 
 
-def rows_of(rows: Sequence[Row], series: str) -> list[Row]:
-    """Return the rows of one series."""
-    return [row for row in rows if row["series"] == series]
-
-
 def column(rows: Sequence[Row], key: str) -> list[Any]:
     """Return one value of every row."""
     return [row[key] for row in rows]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.progress import Reporter
-from anytime.core.results import Row, column, rows_of
+from anytime.core.results import Row, column, select
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE, wav_bytes, write_wav
 from anytime.data.image_grid import labelled_rows, png_bytes
@@ -161,7 +161,7 @@ def main_table(rows: Sequence[Row]) -> Table:
     """Return the table of metrics, a line for each fraction."""
     name = distance_name(rows)
     digits = ["classified"] if name == "frechet_digits" else []
-    errors = {row["codes"]: row for row in rows_of(rows, "error")}
+    errors = {row["codes"]: row for row in select(rows, series="error")}
     body = [
         [
             f"{row['fraction']:g}",
@@ -171,7 +171,7 @@ def main_table(rows: Sequence[Row]) -> Table:
             *(f"{row[key]:.1%}" for key in digits),
             f"{speed['real_time_factor']:.4f}",
         ]
-        for row, speed in zip(rows_of(rows, "samples"), rows_of(rows, "speed"), strict=True)
+        for row, speed in zip(select(rows, series="samples"), select(rows, series="speed"), strict=True)
     ]
     return Table(["fraction", "codes", "log-mel", "stft", *BANDS, name, *digits, "real-time factor"], body)
 
@@ -179,9 +179,9 @@ def main_table(rows: Sequence[Row]) -> Table:
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return the sentences below the table: how it was measured, reference values, bands, warnings."""
     name = distance_name(rows)
-    (data,), sampled = rows_of(rows, "held-out data"), rows_of(rows, "samples")
-    full, errors = max(sampled, key=lambda row: int(row["codes"])), rows_of(rows, "error")
-    half = {row["band"]: "never" if row["codes"] is None else row["codes"] for row in rows_of(rows, "half-way")}
+    (data,), sampled = select(rows, series="held-out data"), select(rows, series="samples")
+    full, errors = max(sampled, key=lambda row: int(row["codes"])), select(rows, series="error")
+    half = {row["band"]: "never" if row["codes"] is None else row["codes"] for row in select(rows, series="half-way")}
     sentences = [
         f"Distances of {errors[0]['examples']:,} held-out crops of {CROP / SAMPLE_RATE:g} s, padding left out.",
         f"{full['samples']:,} samples (seed {full['seed']}, temperature {full['temperature']:g}) against "
@@ -221,14 +221,14 @@ def _feature_figure(rows: Sequence[Row]) -> Any:
     for axes, value in zip(every, values, strict=True):
         for series in ("samples", "reconstructions"):
             plot_series(axes, rows, series, "fraction", value, series, ylabel=value)
-        for row in rows_of(rows, "held-out data"):
+        for row in select(rows, series="held-out data"):
             axes.axhline(row[value], linestyle="--", color="grey")
     return figure
 
 
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (axes,) = new_figure(1)
-    engine = rows_of(rows, "speed")[0]["engine"]
+    engine = select(rows, series="speed")[0]["engine"]
     plot_series(axes, rows, "speed", "codes", "real_time_factor", ylabel=f"real-time factor, {engine}")
     return figure
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anytime.core.plots import can_plot, plot_png
-from anytime.core.results import Row, column, rows_of
+from anytime.core.results import Row, column, select
 from anytime.evaluation.html import image
 from anytime.evaluation.summary import new_figure
 from anytime.metrics.code_stats import CodeStats, code_warnings
@@ -22,7 +22,7 @@ CAPTION = "The gain of each code, the entropy of each position, and its bits und
 
 def stats_from_evaluation(rows: Sequence[Row]) -> CodeStats | None:
     """Return the code statistics in the rows of an evaluation: those of a model without its run."""
-    errors, bits = rows_of(rows, "error"), rows_of(rows, "bits")
+    errors, bits = select(rows, series="error"), select(rows, series="bits")
     if not errors or not bits:
         return None
     error, entropy = column(errors, "error"), column(bits, "entropy")

@@ -13,7 +13,7 @@ import torch
 from anytime.autoencoders.quantizer import codebook_usage
 from anytime.core.errors import UserError
 from anytime.core.progress import Reporter
-from anytime.core.results import Row, rows_of
+from anytime.core.results import Row, select
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.evaluation.summary import Summary
@@ -166,7 +166,7 @@ def speed_rows(model: AnytimeModel, settings: EvaluationSettings, reporter: Repo
 def quality_table(rows: Sequence[Row], facts: Mapping[str, Any], scale: Literal["smoke", "full"]) -> QualityTable:
     """Return the model's quality table from the rows by code count; `facts` describe the evaluation."""
     errors, sampled, latencies = (
-        {row["codes"]: row for row in rows_of(rows, series)} for series in ("error", "samples", "speed")
+        {row["codes"]: row for row in select(rows, series=series)} for series in ("error", "samples", "speed")
     )
     length = max(errors)
     found = [

@@ -11,7 +11,7 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.core.random import derive, permutation
-from anytime.core.results import Row, column, rows_of
+from anytime.core.results import Row, column, select
 from anytime.data import Dataset
 from anytime.data.dataset import Labels
 from anytime.data.image_grid import labelled_rows, png_bytes
@@ -119,7 +119,7 @@ class ImageEvaluation(Adapter):
 
     def neighbour_grid(self, rows: Sequence[Row]) -> bytes:
         """Return a PNG file of samples and below each its nearest training images."""
-        (row,) = rows_of(rows, "neighbours")
+        (row,) = select(rows, series="neighbours")
         x = self.model.sample(row["samples"], seed=row["seed"], temperature=row["temperature"]).data[:GRID_COLUMNS].cpu()
         index, train = torch.tensor(row["nearest"])[:GRID_COLUMNS], self.dataset.published_train
         names = ("nearest", "second nearest", "third nearest")[: index.shape[1]]
@@ -184,7 +184,7 @@ def main_table(rows: Sequence[Row]) -> Table:
     name = distance_name(rows)
     suffix = "" if name == "fid" else "_random"
     head = ["fraction", "codes", name, f"kid{suffix}", "± sd", "precision", "recall", f"reconstruction {name}", "samples / s"]
-    series = (rows_of(rows, each) for each in ("samples", "reconstructions", "speed"))
+    series = (select(rows, series=each) for each in ("samples", "reconstructions", "speed"))
     body = [
         [
             f"{row['fraction']:g}",
@@ -202,7 +202,7 @@ def main_table(rows: Sequence[Row]) -> Table:
 
 def classifier_tables(rows: Sequence[Row]) -> list[Table]:
     """Return a table of the classified samples by fraction, real images last; none without a classifier."""
-    classified = [*rows_of(rows, "classified"), *rows_of(rows, "classified data")]
+    classified = [*select(rows, series="classified"), *select(rows, series="classified data")]
     if not classified:
         return []
     head = ["fraction", "codes", "classified", "rarest class", "commonest", "precision", "recall", "frechet_classifier"]
@@ -224,8 +224,8 @@ def classifier_tables(rows: Sequence[Row]) -> list[Table]:
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return the sentences below the tables: how it was measured, reference values, warnings."""
     name = distance_name(rows)
-    (data,), sampled = rows_of(rows, "held-out data"), rows_of(rows, "samples")
-    (near,), (copies,), first = rows_of(rows, "neighbours"), rows_of(rows, "memorisation"), sampled[0]
+    (data,), sampled = select(rows, series="held-out data"), select(rows, series="samples")
+    (near,), (copies,), first = select(rows, series="neighbours"), select(rows, series="memorisation"), sampled[0]
     return [
         f"{first['samples']:,} samples (seed {first['seed']}, temperature {first['temperature']:g}) against "
         f"{first['reference']:,} training images, network {first['network']}; "
@@ -245,7 +245,7 @@ def _classifier_notes(rows: Sequence[Row]) -> list[str]:
         f"Classified: with a confidence above {CONFIDENCE}, by a classifier with an accuracy of {row['accuracy']:.2%} on "
         f"{row['examples']:,} held-out images; {own['samples']:,} samples at temperature {own['temperature']:g}; precision and "
         f"recall (k = {NEAREST}) on its features against {own['reference']:,} held-out images."
-        for row, own in zip(rows_of(rows, "classifier"), rows_of(rows, "classified"), strict=False)
+        for row, own in zip(select(rows, series="classifier"), select(rows, series="classified"), strict=False)
     ]
 
 
@@ -267,9 +267,9 @@ def _quality_figure(rows: Sequence[Row]) -> Any:
     other = suffix.replace("_", ", ")
     for series in ("samples", "reconstructions"):
         plot_series(distances, rows, series, "fraction", name, series, ylabel="FID" if name == "fid" else name)
-        x, kid, sd = (column(rows_of(rows, series), key) for key in ("fraction", f"kid{suffix}", f"kid_sd{suffix}"))
+        x, kid, sd = (column(select(rows, series=series), key) for key in ("fraction", f"kid{suffix}", f"kid_sd{suffix}"))
         kids.errorbar(x, kid, sd, marker="o", capsize=3, label=series)
-    for row in rows_of(rows, "held-out data"):
+    for row in select(rows, series="held-out data"):
         distances.axhline(row[name], linestyle="--", color="grey")
         kids.axhline(row[f"kid{suffix}"], linestyle="--", color="grey")
     for part in ("precision", "recall"):
@@ -282,7 +282,7 @@ def _quality_figure(rows: Sequence[Row]) -> Any:
 def _error_figure(rows: Sequence[Row]) -> Any:
     figure, (errors, drops) = new_figure(2)
     plot_series(errors, rows, "error", "codes", "error", marker=".", ylabel="mean squared error")
-    own = rows_of(rows, "error")[1:]
+    own = select(rows, series="error")[1:]
     drops.bar(column(own, "codes"), column(own, "gain"))
     drops.set(xlabel="code i", ylabel="Δ(i)")
     return figure
@@ -290,7 +290,7 @@ def _error_figure(rows: Sequence[Row]) -> Any:
 
 def _speed_figure(rows: Sequence[Row]) -> Any:
     figure, (throughput, decoding) = new_figure(2)
-    batch = rows_of(rows, "speed")[0]["batch"]
+    batch = select(rows, series="speed")[0]["batch"]
     plot_series(throughput, rows, "speed", "codes", "samples_per_second", ylabel=f"samples / s, batch {batch}")
     plot_series(decoding, rows, "speed", "codes", "decode_fraction", ylabel="decoder's fraction", ylim=(0, 1))
     return figure

@@ -15,7 +15,7 @@ from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core import storage
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
-from anytime.core.results import rows_of
+from anytime.core.results import select
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.data.registry import DATASETS
 from anytime.evaluation.image import memorisation_text
@@ -77,7 +77,7 @@ def add_evaluation(folder: Path, path: Path) -> Path:
         raise UserError(f"{folder} is not a bundle; name a directory written by `anytime export --to bundle`")
     model = load(folder, "cpu")
     data = read_evaluation(path, model.hash, folder)
-    temperature, target = next(row["temperature"] for row in rows_of(data["rows"], "samples")), folder / EVALUATION
+    temperature, target = next(row["temperature"] for row in select(data["rows"], series="samples")), folder / EVALUATION
     if temperature != model.config.temperature:
         target = folder / f"evaluation-{temperature}.json"
         data["rows"] = [row for row in data["rows"] if row["series"] != "speed"]
@@ -95,7 +95,7 @@ def read_evaluation(path: Path, model: str, folder: Path) -> dict[str, Any]:
             f"{path} is of another model ({theirs[:12]}…, the bundle is {model[:12]}…); "
             f"evaluate the bundle itself: anytime evaluate {folder}"
         )
-    if not any("fid" in row or "frechet_random" in row for row in rows_of(data["rows"], "samples")):
+    if not any("fid" in row or "frechet_random" in row for row in select(data["rows"], series="samples")):
         raise UserError(f"{path} holds no FID by code count, which a card shows; only image models have one")
     return data
 
@@ -130,7 +130,7 @@ def model_card(folder: Path, model: AnytimeModel, record: TrainingRecord, evalua
     }
     first, *others = [figures(evaluation) for evaluation in evaluations] or [[UNMEASURED]]
     for evaluation, lines in zip(evaluations[1:], others, strict=True):
-        first = [*first, f"### At temperature {rows_of(evaluation['rows'], 'samples')[0]['temperature']:g}", *lines]
+        first = [*first, f"### At temperature {select(evaluation['rows'], series='samples')[0]['temperature']:g}", *lines]
     parts = [
         f"# {name}",
         f"An ordered autoencoder with an autoregressive prior over its codes, trained on {model.config.name}. Any number of "
@@ -157,7 +157,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
         for (series, key), title in CARD_COLUMNS.items():
             if row["series"] == series and "fraction" in row and row.get(key) is not None:
                 lines.setdefault(row["codes"], {"fraction": row["fraction"]})[title] = row[key]
-    for row in rows_of(rows, "error"):
+    for row in select(rows, series="error"):
         if row["codes"] in lines:
             lines[row["codes"]]["reconstruction error"] = row["error"]
     shown = {title for line in lines.values() for title in line}
@@ -166,7 +166,7 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
         [f"{line['fraction']:g}", str(codes), *(_number(line.get(title)) for title in columns)]
         for codes, line in sorted(lines.items())
     ]
-    sampled, back = (rows_of(rows, series)[0] for series in ("samples", "reconstructions"))
+    sampled, back = (select(rows, series=series)[0] for series in ("samples", "reconstructions"))
     how = (
         f"Measured on this file: FID on {sampled['samples']:,} samples at temperature {sampled['temperature']:g} "
         f"(seed {sampled['seed']}) and reconstruction FID on {back['samples']:,} held-out images, both against "
@@ -188,16 +188,16 @@ def limitations(model: AnytimeModel, record: TrainingRecord, evaluations: Sequen
     ]
     for evaluation in evaluations[:1]:
         rows = evaluation["rows"]
-        sampled = [row for row in rows_of(rows, "samples") if "fid" in row]
+        sampled = [row for row in select(rows, series="samples") if "fid" in row]
         best = min(sampled, key=lambda row: float(row["fid"]), default=None)
         if best is not None and best["codes"] != max(row["codes"] for row in sampled):
             sentences.append(f"Its FID is lowest at {best['codes']} codes; the codes after them add detail, not FID.")
         sentences += [
             f"The training image nearest to a sample is at {row['distance']:.3f} (median, root mean square of pixels in "
             f"[0, 1]), that nearest to a held-out image at {row['held_out_distance']:.3f}."
-            for row in rows_of(rows, "neighbours")
+            for row in select(rows, series="neighbours")
         ]
-        sentences += [memorisation_text(row) for row in rows_of(rows, "memorisation")]
+        sentences += [memorisation_text(row) for row in select(rows, series="memorisation")]
         sentences += [f"Figures, {row['series']}: {row['warning']}." for row in rows if "warning" in row]
     return list(dict.fromkeys([*sentences, *(f"Codes: {text}." for text in record.warnings)]))
 

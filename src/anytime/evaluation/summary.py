@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anytime.core.plots import can_plot, plot_png
-from anytime.core.results import Row, column, rows_of
+from anytime.core.results import Row, column, select
 from anytime.evaluation.html import facts_table, html_page, image, table
 from anytime.metrics.code_stats import code_warnings
 
@@ -51,7 +51,7 @@ def plot_series(
     axes: Any, rows: Sequence[Row], series: str, x: str, y: str, label: str = "", marker: str = "o", **settings: Any
 ) -> None:
     """Plot one value of a series against another, from zero; named lines have a legend."""
-    own = rows_of(rows, series)
+    own = select(rows, series=series)
     axes.plot(column(own, x), column(own, y), marker=marker, label=label or None)
     axes.set(**{"xlabel": "fraction of the codes" if x == "fraction" else x, "ylim": (0, None), **settings})
     if label:
@@ -75,13 +75,13 @@ def bits_figure(rows: Sequence[Row]) -> Any:
     """Plot the bits of each position under the prior."""
     figure, (axes,) = new_figure(1)
     plot_series(axes, rows, "bits", "position", "bits", marker=".", ylabel="bits")
-    axes.axhline(math.log2(rows_of(rows, "codes")[0]["codebook_size"]), linestyle="--", color="grey")
+    axes.axhline(math.log2(select(rows, series="codes")[0]["codebook_size"]), linestyle="--", color="grey")
     return figure
 
 
 def codes_note(rows: Sequence[Row], example: str) -> str:
     """Describe the held-out codes; `example` names what one sequence of codes stands for."""
-    (codes,) = rows_of(rows, "codes")
+    (codes,) = select(rows, series="codes")
     return (
         f"{codes['bits_per_code']:.3f} bits per held-out code, {codes['bits']:.1f} per {example}; "
         f"{codes['used']} of {codes['codebook_size']} codebook entries used, perplexity {codes['perplexity']:.0f}."
@@ -91,5 +91,5 @@ def codes_note(rows: Sequence[Row], example: str) -> str:
 def warning_notes(rows: Sequence[Row], *more: str) -> list[str]:
     """Return the warnings of the rows and of the code statistics as sentences."""
     found = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
-    codes = code_warnings(column(rows_of(rows, "error"), "error"), column(rows_of(rows, "bits"), "entropy"))
+    codes = code_warnings(column(select(rows, series="error"), "error"), column(select(rows, series="bits"), "entropy"))
     return [f"Warning, {text}." for text in [*found, *codes, *more]]

