@@ -60,8 +60,9 @@ def run(arguments: Arguments) -> dict[str, Any]:
         return _list()
     experiment = find(arguments.experiment)
     name = _dataset_name(arguments, experiment)
+    seeds = _check_arguments(arguments, experiment)
     try:
-        output = _reproduce(arguments, experiment, name, _seeds(arguments, experiment), started)
+        output = _reproduce(arguments, experiment, name, seeds, started)
     except Paused as pause:
         elapsed = (time.monotonic() - started) / 60
         print(f"stopped after {elapsed:.1f} minutes ({pause}); give the same command again to resume")
@@ -93,14 +94,13 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
         known = [info.name for info in DATASETS.values() if info.shape is not None]
         raise UserError(f"--dataset {name} has no fixed size to compare at; {did_you_mean(name, known)}")
     if (len(shape) == 2) != experiment.is_audio:
-        what = "audio" if experiment.is_audio else "images"
-        raise UserError(
-            f"{experiment.name} is about {what}, which {name} does not hold; use --dataset {experiment.datasets[0]}"
-        )
+        about = f"{experiment.name} is about {'audio' if experiment.is_audio else 'images'}"
+        raise UserError(f"{about}, which {name} does not hold; use --dataset {experiment.datasets[0]}")
     return name
 
 
-def _seeds(arguments: Arguments, experiment: Experiment) -> tuple[int, ...]:
+def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int, ...]:
+    """Refuse what does not apply to the experiment; return the seeds."""
     if arguments.seed is not None and arguments.seeds is not None:
         raise UserError("--seed and --seeds both set the seed; give one of them")
     if arguments.seeds is None:
@@ -109,10 +109,6 @@ def _seeds(arguments: Arguments, experiment: Experiment) -> tuple[int, ...]:
         seeds = list(dict.fromkeys(parse_ints(arguments.seeds, "--seeds", "0,1", minimum=0)))
     if len(seeds) > 1 and not experiment.multi_seed:
         raise UserError(f"{experiment.name} uses one seed; give it with --seed")
-    return tuple(seeds)
-
-
-def _check_arguments(arguments: Arguments, experiment: Experiment) -> None:
     if arguments.samples is not None and (not experiment.takes_samples or arguments.samples < 2):
         why = "must be at least 2" if experiment.takes_samples else f"does not apply to {experiment.name}"
         raise UserError(f"--samples {arguments.samples} {why}; change it or leave it out")
@@ -124,13 +120,13 @@ def _check_arguments(arguments: Arguments, experiment: Experiment) -> None:
         raise UserError(
             "reproduce runs in one process; train with torchrun and `anytime train`, then reproduce reuses the runs"
         )
+    return tuple(seeds)
 
 
 def _reproduce(
     arguments: Arguments, experiment: Experiment, name: str, seeds: tuple[int, ...], started: float
 ) -> ExperimentOutput:
-    """Check everything that can be checked before any work, then measure."""
-    _check_arguments(arguments, experiment)
+    """Check the places and the data before any work, then measure."""
     from anytime.cli.console import TrainingConsole
     from anytime.cli.datasets import find_dataset
     from anytime.cli.output import check_out_dir

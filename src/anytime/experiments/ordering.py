@@ -86,10 +86,8 @@ def is_ordered(ordered: float, other: float) -> bool:
 
 def ordering_claim(other: str) -> str:
     """Return the claim that `is_ordered` decides."""
-    return (
-        f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION}), "
-        f"not so when {other} (above {MIN_UNORDERED_CORRELATION})"
-    )
+    falls = f"Δ(i) falls with i when ordered (rank correlation at most {MAX_ORDERED_CORRELATION})"
+    return f"{falls}, not so when {other} (above {MIN_UNORDERED_CORRELATION})"
 
 
 def decide(rows: list[Row]) -> list[Verdict]:

@@ -126,12 +126,8 @@ class PlannedRun:
     run_dir: Path
     reuse: Path | None  # a run whose first stages are the same
     command: str
+    epochs: str  # of all stages, such as `200 + 200 + 50`
     full_epochs: str  # of the recipe at full scale
-
-    @property
-    def epochs(self) -> str:
-        """Return the epochs of all stages, such as `200 + 200 + 50`."""
-        return _epochs(self.config)
 
     @property
     def codes(self) -> RunConfig:
@@ -146,15 +142,11 @@ def stages(config: AnyRunConfig) -> dict[str, AutoencoderStage | VAEStage | Prio
     return {name: stage for name, stage in named.items() if stage is not None}
 
 
-def _epochs(config: AnyRunConfig) -> str:
-    return " + ".join(str(stage.epochs) for stage in stages(config).values())
-
-
 def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> PlannedRun:
     """Plan the run of a variant: `runs/cifar10-paper-short-ordered-0`. `local` says that the data is a local copy."""
     variant = VARIANTS[name]
-    full = _config(variant, dataset, "full")
-    config = _config(variant, dataset, scale, seed, device)
+    full, config = _config(variant, dataset, "full"), _config(variant, dataset, scale, seed, device)
+    epochs = [" + ".join(str(stage.epochs) for stage in stages(each).values()) for each in (config, full)]
     run_name = variant.run_name(dataset.name, scale, seed)
     reuse = VARIANTS[variant.reuse].run_name(dataset.name, scale, seed) if variant.reuse else None
     words = ["anytime", "train", dataset.name, "--recipe", variant.recipe]
@@ -169,14 +161,16 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
     words += ["--seed", str(seed)] if seed else []
     words += ["--reuse", f"runs/{reuse}"] if reuse else []
     words += ["--out", f"runs/{run_name}"]
-    return PlannedRun(variant, config, runs / run_name, runs / reuse if reuse else None, shlex.join(words), _epochs(full))
+    return PlannedRun(variant, config, runs / run_name, runs / reuse if reuse else None, shlex.join(words), *epochs)
 
 
 def _config(variant: Variant, dataset: Dataset, scale: Scale, seed: int = 0, device: str = "cpu") -> AnyRunConfig:
     """Build what `anytime train` builds from the same words."""
-    length = None
+    length, examples = None, variant.examples
     if variant.fraction:
         length = code_count(_length(build_config(dataset.name, variant.recipe, dataset.shape)), fraction=variant.fraction)
+    if examples and scale == "smoke":
+        examples = max(MIN_EXAMPLES, examples * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
     return build_config(
         dataset.name,
         variant.recipe,
@@ -186,7 +180,7 @@ def _config(variant: Variant, dataset: Dataset, scale: Scale, seed: int = 0, dev
         layout=variant.layout,
         prior=variant.prior,
         length=length,
-        examples=_examples(variant.examples, scale) if variant.examples else None,
+        examples=examples,
         seed=seed,
         device=device,
         overrides=variant.overrides,
@@ -196,10 +190,6 @@ def _config(variant: Variant, dataset: Dataset, scale: Scale, seed: int = 0, dev
 def _length(config: AnyRunConfig) -> int:
     assert isinstance(config, RunConfig)
     return config.model.autoencoder.length
-
-
-def _examples(count: int, scale: Scale) -> int:
-    return count if scale != "smoke" else max(MIN_EXAMPLES, count * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
 
 
 def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> TrainingRecord:
