@@ -25,7 +25,7 @@ from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.metrics.audio import BANDS
 from anytime.metrics.classifier import AudioFeatures
 from anytime.metrics.feature_stats import FeatureStatistics
-from anytime.metrics.quality import data_row, reconstruction_rows, reference_statistics, sample_rows
+from anytime.metrics.quality import data_row, distance_name, reconstruction_rows, reference_statistics, sample_rows
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
 
@@ -61,11 +61,6 @@ class AudioMeasurements:
         s = self.runner.context
         return reference_statistics(s.dataset.published_train, self.features, None, s.reporter, s.pause)
 
-    def data_rows(self) -> list[Row]:
-        """Return the row of held-out data."""
-        s = self.runner.context
-        return [data_row(s.dataset.held_out, self.real, self.features, None, s.reporter)]
-
     def model_rows(self, variant: str, model: AnytimeModel) -> list[Row]:
         """Return all rows of one run; its clips are written to the run directory."""
         s, rows = self.runner.context, list[Row]()
@@ -97,11 +92,12 @@ def measure(runner: Runner) -> list[Row]:
     settings = EvaluationSettings(samples=count, fractions=AUDIO_FRACTIONS, repeats=repeats, seed=s.seed)
     examples = SMOKE_EXAMPLES if s.smoke else clips.AUDIO_ERROR_EXAMPLES
     runner.notes += [f"{count:,} samples at each length", f"distances of {examples} held-out crops"]
-    measurements, x = AudioMeasurements(runner, settings, examples), digest(s.dataset.held_out)
-    facts = {"audio_features": FORMAT, "x": x, "examples": examples, "panels": [clips.CLIPS, SHOWN]}
+    own, x = AudioMeasurements(runner, settings, examples), s.dataset.held_out
+    facts = {"audio_features": FORMAT, "x": digest(x), "examples": examples, "panels": [clips.CLIPS, SHOWN]}
     run_facts = {**facts, **s.timing, "samples": count, "temperatures": TEMPERATURES, "fractions": AUDIO_FRACTIONS}
-    runs = [RunMeasurement(variant, s.seed, partial(measurements.model_rows, variant), run_facts) for variant in VARIANTS]
-    return runner.measure_runs(runs) + runner.measure_data(HELD_OUT, facts, measurements.data_rows)
+    runs = [RunMeasurement(variant, s.seed, partial(own.model_rows, variant), run_facts) for variant in VARIANTS]
+    rows = runner.measure_runs(runs)
+    return rows + runner.measure_data(HELD_OUT, facts, lambda: [data_row(x, own.real, own.features, None, s.reporter)])
 
 
 def panel_rows(model: AnytimeModel, folder: Path, seed: int) -> list[Row]:
@@ -135,13 +131,9 @@ def _by_fraction(rows: Sequence[Row], measure: str, variant: str, **where: Any) 
     return {row["fraction"]: row for row in select(rows, measure=measure, series=variant, **where)}
 
 
-def _distance_name(rows: Sequence[Row]) -> str:
-    return "frechet_digits" if any("frechet_digits" in row for row in rows) else "frechet_audio"
-
-
 def _ordered_ahead(rows: list[Row], recipe: str) -> list[Verdict]:
     """Compare reconstructions, bands and samples of a recipe's ordered and unordered run."""
-    errors, name = select(rows, measure="error"), _distance_name(rows)
+    errors, name = select(rows, measure="error"), distance_name(rows)
     lost, leads = list[str](), list[str]()
     for metric in METRICS:
         one, other = (curve(errors, variant, "fraction", metric) for variant in RECIPES[recipe])
@@ -230,8 +222,8 @@ def _not_memorised(rows: list[Row], data: Row) -> Verdict:
         "best recipe: samples are not memorised "
         f"(median distance to the nearest training example at least {MIN_NEAREST_RATIO} of that of held-out data)",
         full["nearest"] >= MIN_NEAREST_RATIO * data["nearest"],
-        f"{full['nearest']:.2f} against {data['nearest']:.2f}; first percentile {full['nearest_p01']:.2f} against "
-        f"{data['nearest_p01']:.2f}",
+        f"{full['nearest']:.2f} against {data['nearest']:.2f}; "
+        f"first percentile {full['nearest_p01']:.2f} against {data['nearest_p01']:.2f}",
     )
 
 
@@ -264,7 +256,7 @@ def draw(results: Results) -> Any:
             line[2 * column].set_title(f"{variant}, {row['codes']} of {row['length']}", fontsize="x-small")
             show_strip(line[2 * column + 1], row["png"], "")
     distances, bands, samples = below.subplots(1, 3)
-    value = "classified" if any("classified" in row for row in rows) else _distance_name(rows)
+    value = "classified" if any("classified" in row for row in rows) else distance_name(rows)
     for variant in VARIANTS:
         plot_curve(distances, select(rows, measure="error"), variant, "codes", "log_mel")
         plot_curve(samples, select(rows, measure="samples", temperature=1.0), variant, "fraction", value, marker="o")

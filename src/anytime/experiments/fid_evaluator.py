@@ -41,11 +41,8 @@ class FIDEvaluator:
         return reference_statistics(s.dataset.published_train, self.network, reporter=s.reporter, pause=s.pause)
 
     def measurement(self, variant: str, seed: int, labels: Mapping[str, Any], *, full_length: bool = False) -> RunMeasurement:
-        """Return the measurement of one run, sampled with the seed of its training.
-
-        With `full_length`, keep only the rows of all codes. Other experiments need every fraction of the ordered and the
-        unordered run, so those are measured anyway.
-        """
+        """Return the measurement of one run, sampled with the seed of its training; `full_length`: only with all codes."""
+        # Other experiments need every fraction of the ordered and the unordered run, so those are measured anyway.
         fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else PAPER_FRACTIONS
         return RunMeasurement(
             variant,

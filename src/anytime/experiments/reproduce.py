@@ -31,13 +31,10 @@ class ExperimentOutput:
 def check_overwrite(out: Path, experiment: str, dataset: str, scale: Scale) -> None:
     """Refuse to replace results of another version or of a larger scale, before any work is done."""
     path = results_file(out, experiment, dataset)
-    if not path.exists():
-        return
-    existing = read(path).environment.get("scale")
+    existing = read(path).environment.get("scale") if path.exists() else None
     if existing in SCALES and SCALES.index(existing) > SCALES.index(scale):
-        raise UserError(
-            f"{path} holds results of `scale` {existing}, which `scale` {scale} would replace; choose another `out`"
-        )
+        held = f"{path} holds results of `scale` {existing}"
+        raise UserError(f"{held}, which `scale` {scale} would replace; choose another `out`")
 
 
 def reproduce(experiment: Experiment, context: ExperimentContext, out: Path) -> ExperimentOutput:

@@ -39,6 +39,8 @@ from anytime.training.run_dir import RunPaths, check_finished_run, config_identi
 
 PUBLISHED_EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "celeba": 162_770}
 """Number of training images of the paper's datasets."""
+LOADERS: dict[type, Callable[[Path, torch.device], Any]] = {VAERunConfig: load_vae, DensityRunConfig: load_density}
+Work = Callable[[], tuple[list[Row], TrainingRecord | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +165,8 @@ class Runner:
         return found.rows
 
     def _load(self, run: PlannedRun) -> Any:
-        match run.config:
-            case VAERunConfig():
-                return load_vae(run.run_dir, self.context.device)
-            case DensityRunConfig():
-                return load_density(run.run_dir, self.context.device)
+        if loader := LOADERS.get(type(run.config)):
+            return loader(run.run_dir, self.context.device)
         model = load(run.run_dir, self.context.device)
         check_shape(model, self.context.dataset)
         return model
@@ -176,13 +175,7 @@ class Runner:
         """Return the rows of a measurement without a run."""
         return self._measure(name, facts, lambda: (measure(), None)).rows
 
-    def _measure(
-        self,
-        name: str,
-        facts: Mapping[str, Any],
-        work: Callable[[], tuple[list[Row], TrainingRecord | None]],
-        shared_with: Sequence[str] = (),
-    ) -> Measurement:
+    def _measure(self, name: str, facts: Mapping[str, Any], work: Work, shared_with: Sequence[str] = ()) -> Measurement:
         s = self.context
         if (found := self._find(name, facts, shared_with)) is not None:
             path, measurement = found
@@ -230,10 +223,9 @@ class Runner:
 
     def _schedule(self) -> str:
         """Return one line: epochs and examples beside the paper's, seeds, and the notes."""
-        s, by_epochs = self.context, dict[str, list[str]]()
+        s, by_epochs = self.context, dict[str, dict[str, None]]()  # the variants are the keys, in order
         for run in self.plans.values():
-            variants = by_epochs.setdefault(f"{run.epochs} epochs ({_paper_epochs(run)})", [])
-            variants += [] if run.variant.name in variants else [run.variant.name]
+            by_epochs.setdefault(f"{run.epochs} epochs ({_paper_epochs(run)})", {})[run.variant.name] = None
         parts = [f"{', '.join(variants)}: {epochs}" for epochs, variants in by_epochs.items()]
         if self.trainings:
             examples = max(training.examples for training in self.trainings.values())
