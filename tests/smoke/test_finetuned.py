@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anytime.cli.datasets import find_dataset
+from anytime.cli.data import find_dataset
 from anytime.evaluation import model_card
 from anytime.export.bundle import bundle
 from anytime.metrics.reconstruction import error_by_codes

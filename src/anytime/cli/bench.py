@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.options import Common, option, typed_command
-from anytime.cli.values import parse_ints
+from anytime.cli.options import Common, option, parse_ints, typed_command
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     versions = {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}
     facts = environment(model.device) | versions
-    schedule = f"random weights, up to {repeats} repeats" if arguments.model in SHAPES else f"up to {repeats} repeats"
+    schedule = f"{'random weights, ' if arguments.model in SHAPES else ''}up to {repeats} repeats"
     name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
     results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)

@@ -1,14 +1,18 @@
-"""anytime data list | get NAME"""
+"""anytime data list | get NAME, and the dataset of any other command"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from anytime.cli.options import Common, option
 from anytime.core.errors import UserError
+
+if TYPE_CHECKING:
+    from anytime.data import Dataset
 
 EXAMPLES = ("anytime data list", "anytime data get digits")
 
@@ -44,3 +48,20 @@ def run(arguments: Arguments) -> dict[str, Any]:
         shape = "×".join(map(str, info["shape"])) if info["shape"] else "any"
         print(f"{info['name']:<14} {info['state']:<16} {shape:<8} {info['description']}")
     return {"datasets": datasets}
+
+
+def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
+    """Load a dataset by name; at smoke scale, replace one that is not available by seeded synthetic examples."""
+    from anytime.data import load, synthetic_audio, synthetic_images
+    from anytime.data.folder import DEFAULT_SIZE, check_size
+    from anytime.data.registry import find, state
+
+    info = find(name)
+    absent = data is None and state(info) not in ("embedded", "in the cache")
+    if not smoke or not absent or (info.shape is not None and size is not None):
+        return load(name, data=data, size=size)
+    image_size = DEFAULT_SIZE if size is None else size
+    check_size(image_size)
+    if info.shape is not None and len(info.shape) == 2:
+        return synthetic_audio(name)
+    return synthetic_images(name, info.shape or (3, image_size, image_size))

@@ -178,7 +178,7 @@ def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
 
 
 def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
-    from anytime.cli.datasets import find_dataset
+    from anytime.cli.data import find_dataset
     from anytime.data.registry import find
 
     name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"

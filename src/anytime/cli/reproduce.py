@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.options import Common, option
-from anytime.cli.values import parse_ints
+from anytime.cli.options import Common, option, parse_ints
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _reproduce(
 ) -> ExperimentOutput:
     """Check the places and the data before any work, then measure."""
     from anytime.cli.console import TrainingConsole
-    from anytime.cli.datasets import find_dataset
+    from anytime.cli.data import find_dataset
     from anytime.cli.output import check_out_dir
     from anytime.core.device import pick_device
     from anytime.core.pause import NEVER, Pause

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from anytime.cli.options import Common, Model, option, with_flags
-from anytime.cli.values import parse_ints, parse_seconds
+from anytime.cli.options import Common, Model, option, parse_ints, parse_seconds, with_flags
 from anytime.core.errors import UserError, warn
 
 if TYPE_CHECKING:
@@ -157,15 +155,15 @@ def rows_within(model: AnytimeModel, within: float) -> int:
 def stop_on_interrupt() -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C sets; a second one aborts the command."""
     stop = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, before)
-
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield stop
         return
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
     signal.signal(signal.SIGINT, interrupted)
     try:
         yield stop

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.datasets import find_dataset
+from anytime.cli.data import find_dataset
 from anytime.cli.options import Common, option, typed_command
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from anytime.cli.console import TrainingConsole
     from anytime.data import Dataset
     from anytime.evaluation.report import Report
     from anytime.recipes.build import AnyRunConfig
@@ -70,25 +69,37 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any] | None:
     """Train a model and write its report; return None on all ranks but the first."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "OMP_NUM_THREADS" not in os.environ:
-        os.environ["OMP_NUM_THREADS"] = "1"
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from anytime.baselines.density import DensityRunConfig, DensityRunSpec
+    from anytime.baselines.vae import VAERunConfig, VAERunSpec
     from anytime.cli.console import TrainingConsole
     from anytime.core.device import pick_device
+    from anytime.evaluation.report import write_density_report, write_report, write_vae_report
+    from anytime.training.run import train, train_spec, training_subset
 
     started = time.monotonic()
     device = pick_device(arguments.device)
     dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
     config = _config(arguments, dataset, device)
     run_dir = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
-    is_main_process = os.environ.get("RANK", "0") == "0"
-    with TrainingConsole() if is_main_process else contextlib.nullcontext() as console:
+    with TrainingConsole() if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not available: training on {dataset.source}")
         if console is not None and dataset.is_audio and not dataset.synthetic:
             console.say(dataset.source)  # crops, scaling, padding, split and missing files
-        report = _train_and_report(config, dataset, run_dir, device, console, arguments.reuse)
-        if report is None:
+        settings, reuse = (dataset, run_dir, device, console, typed_command()), arguments.reuse
+        write: Callable[[Dataset], Report]
+        if isinstance(config, VAERunConfig):
+            write = partial(write_vae_report, run_dir, train_spec(VAERunSpec, config, *settings, reuse))
+        elif isinstance(config, DensityRunConfig):
+            density = train_spec(DensityRunSpec, config, *settings)
+            write = partial(write_density_report, run_dir, density, seed=config.seed)
+        else:
+            write = partial(write_report, run_dir, train(config, *settings, reuse))
+        if console is None:
             return None
+        report = write(training_subset(dataset, config))
     seconds = time.monotonic() - started
     print(f"model    {run_dir / 'model'}")
     for name, path in report.paths.items():
@@ -97,33 +108,6 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     print(f"{seconds:.0f} s{after}")
     paths = {name: str(path) for name, path in report.paths.items()}
     return {"run": str(run_dir), "model": str(run_dir / "model"), "seconds": seconds, **paths, **report.metrics}
-
-
-def _train_and_report(
-    config: AnyRunConfig,
-    dataset: Dataset,
-    run_dir: Path,
-    device: torch.device,
-    console: TrainingConsole | None,
-    reuse: Path | None,
-) -> Report | None:
-    """Train, and write the report on the first rank."""
-    from anytime.baselines.density import DensityRunConfig, DensityRunSpec
-    from anytime.baselines.vae import VAERunConfig, VAERunSpec
-    from anytime.evaluation.report import write_density_report, write_report, write_vae_report
-    from anytime.training.run import train, train_spec, training_subset
-
-    command = typed_command()
-    write: Callable[[Dataset], Report]
-    if isinstance(config, VAERunConfig):
-        vae = train_spec(VAERunSpec, config, dataset, run_dir, device, console, command, reuse)
-        write = partial(write_vae_report, run_dir, vae)
-    elif isinstance(config, DensityRunConfig):
-        density = train_spec(DensityRunSpec, config, dataset, run_dir, device, console, command)
-        write = partial(write_density_report, run_dir, density, seed=config.seed)
-    else:
-        write = partial(write_report, run_dir, train(config, dataset, run_dir, device, console, command, reuse))
-    return None if console is None else write(training_subset(dataset, config))
 
 
 def _config(arguments: Arguments, dataset: Dataset, device: torch.device) -> AnyRunConfig:

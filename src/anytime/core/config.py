@@ -47,8 +47,7 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
         if key not in fields:
             raise UserError(f"{where} has the unknown key {key!r}; {did_you_mean(key, fields)}")
     for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in data:
+        if name not in data and field.default is field.default_factory is dataclasses.MISSING:
             raise UserError(f"{where} lacks the key {name!r}")
     hints, dot = typing.get_type_hints(cls), " " if where == OVERRIDES else "."
     return cls(**{key: _value(hints[key], value, f"{where}{dot}{key}") for key, value in data.items()})
