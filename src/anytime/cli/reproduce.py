@@ -116,9 +116,8 @@ def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int,
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise UserError(f"--minutes must be above 0, not {arguments.minutes:g}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError(
-            "reproduce runs in one process; train with torchrun and `anytime train`, then reproduce reuses the runs"
-        )
+        instead = "train with torchrun and `anytime train`, then reproduce reuses the runs"
+        raise UserError(f"reproduce runs in one process; {instead}")
     return tuple(seeds)
 
 

@@ -44,15 +44,10 @@ class FIDEvaluator:
         """Return the measurement of one run, sampled with the seed of its training; `full_length`: only with all codes."""
         # Other experiments need every fraction of the ordered and the unordered run, so those are measured anyway.
         fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else PAPER_FRACTIONS
-        return RunMeasurement(
-            variant,
-            seed,
-            partial(self._rows, variant, seed, fractions),
-            {**self.facts, "samples": self.count, "fractions": fractions},
-            shared_with=FID_EXPERIMENTS,
-            where={"fraction": 1.0} if full_length else {},
-            labels=labels,
-        )
+        work = partial(self._rows, variant, seed, fractions)
+        facts = {**self.facts, "samples": self.count, "fractions": fractions}
+        where = {"fraction": 1.0} if full_length else {}
+        return RunMeasurement(variant, seed, work, facts, shared_with=FID_EXPERIMENTS, where=where, labels=labels)
 
     def measure_series(self, series: Mapping[str, str]) -> list[Row]:
         """Return the rows of each series, a name and its variant, for all seeds."""

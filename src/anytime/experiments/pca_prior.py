@@ -55,12 +55,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
     """Decide whether principal components cost more bits, and how many more."""
     pixels, components = (values(rows, space, "bits", part="held out") for space in SPACES)
     paper = f"{PAPER['pca']:.2f} bits/dim in PCA space against {PAPER['pixels']:.2f} on pixels"
-    fewer = verdict_below(
-        "pixels cost fewer bits per dimension than principal components",
-        paper,
-        {"bits per dimension": (pixels, components)},
-        digits=3,
-    )
+    bits = {"bits per dimension": (pixels, components)}
+    fewer = verdict_below("pixels cost fewer bits per dimension than principal components", paper, bits, digits=3)
     by_half = verdict_below("", paper, {"": ([number + HALF_PAPER_GAP for number in pixels], components)})
     claim = f"the difference is at least {HALF_PAPER_GAP} bits, half of the paper's"
     return [fewer, Verdict(claim, by_half.holds, fewer.evidence, paper)]

@@ -72,6 +72,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
     first, second = (values(rows, series, "training_error", images=most) for series in PAIR)
     errors = [", ".join(f"{number:.5f}" for number in numbers) for numbers in (first, second)]
     better = verdict_below("", "", {f"{most:,}": (ordered[most], unordered[most])})
+    claim = f"{label}: ordered gains more with {smallest:,} training images than with {most:,}"
+    every_step = all_hold([grows(larger, smaller) for larger, smaller in pairwise(sizes)])
     paper = "an increasingly larger improvement when the dataset becomes increasingly smaller"
     return [
         verdict_below(
@@ -79,18 +81,8 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "lower FID with full length codes under different numbers of training samples",
             {f"{size:,}": (ordered[size], unordered[size]) for size in sizes},
         ),
-        Verdict(
-            f"{label}: ordered gains more with {smallest:,} training images than with {most:,}",
-            grows(most, smallest),
-            texts,
-            paper,
-        ),
-        Verdict(
-            f"{label}: the gain grows with every step to fewer images",
-            all_hold([grows(larger, smaller) for larger, smaller in pairwise(sizes)]),
-            texts,
-            paper,
-        ),
+        Verdict(claim, grows(most, smallest), texts, paper),
+        Verdict(f"{label}: the gain grows with every step to fewer images", every_step, texts, paper),
         Verdict(
             f"{label}: with {most:,} images ordered has the higher training error and still the better samples",
             all_hold([is_below(second, first), better.holds]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,13 +146,23 @@ def stages(config: AnyRunConfig) -> dict[str, AutoencoderStage | VAEStage | Prio
 def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs: Path, local: bool = False) -> PlannedRun:
     """Plan the run of a variant: `runs/cifar10-paper-short-ordered-0`. `local` says that the data is a local copy."""
     variant = VARIANTS[name]
-    full, config = _config(variant, dataset, "full"), _config(variant, dataset, scale, seed, device)
+    recipe = partial(build_config, dataset.name, variant.recipe, dataset.shape)
+    length, examples = None, variant.examples
+    if variant.fraction:
+        unchanged = recipe()
+        assert isinstance(unchanged, RunConfig)
+        length = code_count(unchanged.model.autoencoder.length, fraction=variant.fraction)
+    if examples and scale == "smoke":
+        examples = max(MIN_EXAMPLES, examples * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
+    changed = partial(recipe, truncation=variant.truncation, layout=variant.layout, prior=variant.prior, length=length)
+    full = changed(overrides=variant.overrides)
+    config = changed(scale=scale, examples=examples, seed=seed, device=device, overrides=variant.overrides)
     epochs = [" + ".join(str(stage.epochs) for stage in stages(each).values()) for each in (config, full)]
     run_name = variant.run_name(dataset.name, scale, seed)
     reuse = VARIANTS[variant.reuse].run_name(dataset.name, scale, seed) if variant.reuse else None
     words = ["anytime", "train", dataset.name, "--recipe", variant.recipe]
     words += ["--layout", variant.layout] if variant.layout else []
-    words += ["--length", str(_length(full))] if variant.fraction else []
+    words += ["--length", str(length)] if length else []
     words += ["--prior", variant.prior] if variant.prior else []
     words += [] if scale == "full" else ["--scale", scale]
     words += ["--truncation", variant.truncation] if variant.truncation else []
@@ -162,34 +173,6 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
     words += ["--reuse", f"runs/{reuse}"] if reuse else []
     words += ["--out", f"runs/{run_name}"]
     return PlannedRun(variant, config, runs / run_name, runs / reuse if reuse else None, shlex.join(words), *epochs)
-
-
-def _config(variant: Variant, dataset: Dataset, scale: Scale, seed: int = 0, device: str = "cpu") -> AnyRunConfig:
-    """Build what `anytime train` builds from the same words."""
-    length, examples = None, variant.examples
-    if variant.fraction:
-        length = code_count(_length(build_config(dataset.name, variant.recipe, dataset.shape)), fraction=variant.fraction)
-    if examples and scale == "smoke":
-        examples = max(MIN_EXAMPLES, examples * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
-    return build_config(
-        dataset.name,
-        variant.recipe,
-        dataset.shape,
-        scale,
-        truncation=variant.truncation,
-        layout=variant.layout,
-        prior=variant.prior,
-        length=length,
-        examples=examples,
-        seed=seed,
-        device=device,
-        overrides=variant.overrides,
-    )
-
-
-def _length(config: AnyRunConfig) -> int:
-    assert isinstance(config, RunConfig)
-    return config.model.autoencoder.length
 
 
 def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> TrainingRecord:
@@ -213,9 +196,7 @@ def _reused_run(run: PlannedRun, reporter: Reporter) -> tuple[Path | None, str]:
     if any(RunPaths(run.run_dir).checkpoints.glob("step-*")):  # started, and past the reused stages
         return None, run.command
     if run.variant.reuses_codes:
-        raise UserError(
-            f"{run.run_dir.name} is trained on the codes of {run.reuse}, which is missing; copy that run here, "
-            "or remove its measurements to train it again"
-        )
+        missing = f"{run.run_dir.name} is trained on the codes of {run.reuse}, which is missing"
+        raise UserError(f"{missing}; copy that run here, or remove its measurements to train it again")
     reporter.say(f"{run.reuse} is missing: the first stage is trained again")
     return None, run.command.replace(f" --reuse runs/{run.reuse.name}", "")
