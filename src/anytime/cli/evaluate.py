@@ -13,7 +13,6 @@ from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
     from anytime.core.progress import Reporter
-    from anytime.core.results import Results
     from anytime.data import Dataset
     from anytime.data.dataset import Labels
     from anytime.evaluation.evaluate import Adapter, EvaluationSettings
@@ -91,8 +90,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
     write_json(folder / RESULTS_FILE, asdict(results))
     for name, content in summary.images.items():
         write_atomic(folder / f"{name}.png", content)
+    named = ("data", "model", "hardware", "torch", "anytime", "commit", "date")
+    provenance = {"command": results.command, "schedule": results.schedule, **{name: str(facts[name]) for name in named}}
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}, evaluated"
-    write_atomic(folder / "report.html", summary.page(title, _provenance(results)).encode())
+    write_atomic(folder / "report.html", summary.page(title, provenance).encode())
     shutil.rmtree(folder / "progress", ignore_errors=True)
     _print(summary)
     quality_path = None
@@ -213,12 +214,6 @@ def _schedule(model: str) -> str:
     truncation = type(config.ordered.truncation).__name__.lower()
     training = f"{config.epochs} epochs, {truncation}, seed {config.seed}, {config.precision}"
     return f"recipe {config.recipe}, scale {config.scale}: {training}"
-
-
-def _provenance(results: Results) -> dict[str, str]:
-    named = ("data", "model", "hardware", "torch", "anytime", "commit", "date")
-    facts = {"command": results.command, "schedule": results.schedule}
-    return facts | {name: str(results.environment[name]) for name in named}
 
 
 def _print(summary: Summary) -> None:

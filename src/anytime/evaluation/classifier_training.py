@@ -24,13 +24,11 @@ from anytime.data.recordings import Recordings
 from anytime.evaluation.audio_augment import TRANSFORMS, apply_transforms, augment_digits, augment_transforms
 from anytime.metrics.classifier import (
     AUDIO_CONFIG,
-    BATCH,
     AudioFeatures,
     Classifier,
     ClassifierConfig,
     ClassifierFeatures,
     ClassifierReport,
-    Maps,
     to_maps,
 )
 from anytime.metrics.feature_stats import facts_key
@@ -44,7 +42,7 @@ MIN_ACCURACY = 0.99
 MIN_DIGIT_ACCURACY = 0.97
 """The same for a classifier of spoken digits, on speakers that it was not trained on."""
 
-Augment = Callable[[Tensor, Tensor, int, torch.Generator], tuple[Maps, Tensor]]
+Augment = Callable[[Tensor, Tensor, int, torch.Generator], tuple[Tensor, Tensor]]
 """Stored examples, labels, negative class, generator -> what the network sees, labels."""
 
 
@@ -122,7 +120,7 @@ class ClassifierTask(Task):
 @torch.no_grad()
 def measure(classifier: Classifier, part: LabelledExamples, device: torch.device) -> dict[str, float]:
     """Return the loss and the accuracy on labelled examples."""
-    logits = torch.cat([classifier(to_maps(x.to(device))) for x in torch.split(part.x, BATCH)])
+    logits = torch.cat([classifier(to_maps(x.to(device))) for x in torch.split(part.x, ClassifierFeatures.batch)])
     labels = part.labels.long().to(device)
     return {"loss": float(F.cross_entropy(logits, labels)), "accuracy": float((logits.argmax(1) == labels).double().mean())}
 
@@ -154,31 +152,24 @@ def load_or_train_audio_features(
     Spoken digits have a digit classifier (`frechet_digits`). Other audio has a classifier of transforms (`frechet_audio`).
     """
     config = replace(AUDIO_CONFIG, widths=(8, 8, 8, 8), features=16, epochs=2) if smoke else AUDIO_CONFIG
-    if dataset.labels is None:
-        config = replace(config, classes=len(TRANSFORMS))
-    classifier, report = _load_or_train(audio_data(dataset), config, device, reporter, cache)
-    return AudioFeatures(classifier, report, device, spoken_digits=dataset.labels is not None)
-
-
-def audio_data(dataset: Dataset) -> ClassifierData:
-    """Return the examples of an audio classifier; without labels, the classes are the transforms."""
     recordings, labels = dataset.train, dataset.labels
     assert isinstance(recordings, Recordings), "audio features are for audio"
     if labels is not None:
         train = LabelledExamples(recordings.first_crops(), labels.train)
         validation = LabelledExamples(dataset.validation, labels.validation)
         held_out = validation if dataset.test is None else LabelledExamples(dataset.test, labels.test)
-        return ClassifierData(dataset.name, train, validation, held_out, augment_digits)
-    x = recordings.tiles()
-    train = LabelledExamples(x, torch.zeros(len(x), dtype=torch.long))  # the transforms are chosen at every step
-    return ClassifierData(
-        dataset.name, train, _transformed(dataset.validation), _transformed(dataset.held_out), augment_transforms
-    )
+        data = ClassifierData(dataset.name, train, validation, held_out, augment_digits)
+    else:
+        x, config = recordings.tiles(), replace(config, classes=len(TRANSFORMS))
+        train = LabelledExamples(x, torch.zeros(len(x), dtype=torch.long))  # the transforms are chosen at every step
+        validation, held_out = _transformed(dataset.validation), _transformed(dataset.held_out)
+        data = ClassifierData(dataset.name, train, validation, held_out, augment_transforms)
+    return AudioFeatures(*_load_or_train(data, config, device, reporter, cache), device, spoken_digits=labels is not None)
 
 
 def _transformed(x: Examples) -> LabelledExamples:
     labels = (random.uniform(0, 3, torch.arange(len(x))) * len(TRANSFORMS)).long()
-    parts = zip(torch.split(x, BATCH), labels.split(BATCH), strict=True)
+    parts = zip(*(torch.split(each, ClassifierFeatures.batch) for each in (x, labels)), strict=True)
     return LabelledExamples(to_int16(torch.cat([apply_transforms(to_float(part), chosen) for part, chosen in parts])), labels)
 
 

@@ -68,11 +68,8 @@ class ImageEvaluation(Adapter):
     def extra_rows(self, workspace: Workspace) -> list[Row]:
         """Return the rows of the classifier, of the nearest neighbours and of memorisation."""
         found = [] if self.labels is None else self.classifier_rows(self.labels, workspace)
-        return [
-            *found,
-            neighbour_row(self.model, self.dataset, self.settings),
-            memorisation_row(self.model, self.dataset, self.settings),
-        ]
+        given = self.model, self.dataset, self.settings
+        return [*found, neighbour_row(*given), memorisation_row(*given)]
 
     def classifier_rows(self, labels: Labels, workspace: Workspace) -> list[Row]:
         """Return `classifier`: its accuracy; `classified data`: real images; `classified`: samples by fraction.

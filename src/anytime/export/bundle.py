@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from anytime.core.errors import UserError
 from anytime.core.quantized_weights import FILE_KIND, WeightFormat, dequantize_weights, quantize_weights
 from anytime.evaluation.model_card import TRAINING, TrainingRecord, add_evaluation, read_evaluation, redact_paths, write_card
 from anytime.metrics.code_stats import read_code_stats
-from anytime.model import AnytimeModel, load
+from anytime.model import load
 from anytime.models import registry
 from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.sampling import quality_table
@@ -80,7 +80,13 @@ def bundle(
     weights_hash, folder = storage.digest(dequantize_weights(tensors)), (out or registry.BUNDLED_DIR) / name
     for path in evaluations:
         read_evaluation(path, weights_hash, folder)  # refuses a mistake before anything is written
-    _write(folder, model, tensors, weights_hash)
+    storage.write_tensors(folder / WEIGHTS, tensors, {"kind": FILE_KIND})
+    table = folder / quality_table.FILE
+    if table.is_file() and read_json(table).get("model") != weights_hash:
+        table.unlink()  # one of the same weights stays
+    for old in folder.glob("evaluation*.json"):
+        old.unlink()
+    storage.write_json(folder / CONFIG, {"hash": weights_hash, **to_dict(model.config)})
     storage.write_json(folder / TRAINING, asdict(_training_record(run, formats)))
     write_card(folder)
     for path in evaluations:
@@ -110,14 +116,3 @@ def _training_record(run: Path, formats: WeightFormats) -> TrainingRecord:
         formats=f"prior in {formats.prior}, autoencoder in {formats.autoencoder}",
         warnings=() if stats is None else tuple(stats.warnings or ()),
     )
-
-
-def _write(folder: Path, model: AnytimeModel, tensors: Mapping[str, Tensor], weights_hash: str) -> None:
-    """Write the model directory; a quality table of the same weights stays, earlier evaluations are removed."""
-    storage.write_tensors(folder / WEIGHTS, tensors, {"kind": FILE_KIND})
-    path = folder / quality_table.FILE
-    if path.is_file() and read_json(path).get("model") != weights_hash:
-        path.unlink()
-    for old in folder.glob("evaluation*.json"):
-        old.unlink()
-    storage.write_json(folder / CONFIG, {"hash": weights_hash, **to_dict(model.config)})

@@ -69,16 +69,13 @@ def audio_error_by_codes(
         values += float(mask.sum(dtype=torch.float64))
         codes = model.encode(clips)
         for row, count in enumerate(counts):
-            sums[row] += _distances(clips, model.decode(codes[:, :count]), mask)
+            back = model.decode(codes[:, :count])
+            totals = [f(clips, back, mask).double().sum()[None] for f in (log_mel_distance, stft_distance, squared_error)]
+            sums[row] += torch.cat([*totals, band_errors(clips, back, mask).sum(0)]).cpu()
         if progress is not None:
             progress(start + len(part))
     size = torch.cat([torch.tensor([len(x), len(x), max(1.0, values)]), energy.clamp(min=1e-12)])
     return [AudioError(count, *means) for count, means in zip(counts, (sums / size).tolist(), strict=True)]
-
-
-def _distances(x: AudioBatch, y: AudioBatch, mask: AudioBatch) -> Float[Tensor, " numbers"]:
-    totals = [f(x, y, mask).double().sum()[None] for f in (log_mel_distance, stft_distance, squared_error)]
-    return torch.cat([*totals, band_errors(x, y, mask).sum(0)]).cpu()
 
 
 def codes_to_half_error(errors: Sequence[float]) -> int | None:

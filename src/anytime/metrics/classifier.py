@@ -23,7 +23,6 @@ from anytime.metrics.memorisation import nearest_distances
 
 CONFIDENCE = 0.9
 """An example is classified if the probability of its class is above this."""
-BATCH = 500
 
 Maps = Float[Tensor, "n channel height width"]
 """What the network sees: images in [0, 1], or log-mel spectrograms (silence is 0, speech about 1)."""
@@ -154,7 +153,7 @@ class ClassifierFeatures(FeatureNetwork):
     name = "classifier"
     distance = "frechet_classifier"
     suffix = "_classifier"
-    batch = BATCH
+    batch = 500
     max_kept = MAX_KEPT  # recall grows with the number of features, so that all sets have the same
 
     def __init__(self, classifier: Classifier, report: ClassifierReport, device: torch.device) -> None:
