@@ -133,7 +133,7 @@ def held_out_bits_per_dim(model: DensityModel, x: UInt8[Tensor, "n channel heigh
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensityRunConfig(BaseRunConfig):
+class DensityRunConfig(BaseRunConfig[DensityModel]):
     """A run that trains a density model; its `config.json`."""
 
     recipe: Literal["density"] = "density"
@@ -202,7 +202,7 @@ class DensityTask(Task):
         return self.mean_losses(len(self.validation), losses)
 
 
-class DensityRunSpec(RunSpec[DensityModel]):
+class DensityRunSpec(RunSpec[DensityModel], config=DensityRunConfig):
     """The one stage of a density model."""
 
     stages: tuple[str, ...] = ("prior",)

@@ -182,7 +182,7 @@ class VAEStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAERunConfig(BaseRunConfig):
+class VAERunConfig(BaseRunConfig[VAE]):
     """A run that trains a VAE; its `config.json`."""
 
     recipe: Literal["vae"] = "vae"
@@ -254,7 +254,7 @@ class VAETask(Task):
         return self.mean_losses(len(self.validation), losses)
 
 
-class VAERunSpec(RunSpec[VAE]):
+class VAERunSpec(RunSpec[VAE], config=VAERunConfig):
     """The stages of a VAE."""
 
     stages: tuple[str, ...] = ("pretrain", "ordered")

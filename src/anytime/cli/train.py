@@ -71,12 +71,12 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     """Train a model and write its report; return None on all ranks but the first."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from anytime.baselines.density import DensityRunConfig, DensityRunSpec
-    from anytime.baselines.vae import VAERunConfig, VAERunSpec
+    from anytime.baselines.density import DensityRunConfig
+    from anytime.baselines.vae import VAERunConfig
     from anytime.cli.console import TrainingConsole
     from anytime.core.device import pick_device
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
-    from anytime.training.run import train, train_spec, training_subset
+    from anytime.training.run import train, training_subset
 
     started = time.monotonic()
     device = pick_device(arguments.device)
@@ -91,9 +91,9 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
         settings, reuse = (dataset, run_dir, device, console, typed_command()), arguments.reuse
         write: Callable[[Dataset], Report]
         if isinstance(config, VAERunConfig):
-            write = partial(write_vae_report, run_dir, train_spec(VAERunSpec, config, *settings, reuse))
+            write = partial(write_vae_report, run_dir, train(config, *settings, reuse))
         elif isinstance(config, DensityRunConfig):
-            density = train_spec(DensityRunSpec, config, *settings)
+            density = train(config, *settings)
             write = partial(write_density_report, run_dir, density, seed=config.seed)
         else:
             write = partial(write_report, run_dir, train(config, *settings, reuse))

@@ -12,8 +12,7 @@ import torch
 
 from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.losses import Reduction
-from anytime.baselines.density import DensityRunConfig, DensityRunSpec
-from anytime.baselines.vae import VAERunConfig, VAERunSpec, VAEStage
+from anytime.baselines.vae import VAEStage
 from anytime.core.errors import UserError
 from anytime.core.pause import Pause
 from anytime.core.progress import Reporter
@@ -23,16 +22,14 @@ from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.recipes.build import AnyRunConfig, build_config
 from anytime.recipes.modify import PriorType
 from anytime.sampling.budget import code_count
-from anytime.training.config import SMOKE_EXAMPLES, RunConfig, Scale
-from anytime.training.run import train_spec, training_subset
+from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, RunConfig, Scale
+from anytime.training.run import train, training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run
-from anytime.training.run_spec import VQVAERunSpec
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
 TRAIN_SIZES = (25_000, 10_000, 5_000)
 CIFAR10_EXAMPLES = 50_000  # a smoke run takes the same share of its examples as `examples` is of these
 MIN_EXAMPLES = 32  # a smoke run's batch
-SPECS: dict[type, Any] = {RunConfig: VQVAERunSpec, VAERunConfig: VAERunSpec, DensityRunConfig: DensityRunSpec}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,14 +174,15 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
 
 def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> TrainingRecord:
     """Train a run, or resume it, unless it is finished; return how it was trained."""
+    config: BaseRunConfig[Any] = run.config
     if not RunPaths(run.run_dir).finished:
         reporter.say(f"training {run.run_dir.name}: {run.epochs} epochs")
         reuse, command = _reused_run(run, reporter)
-        train_spec(SPECS[type(run.config)], run.config, dataset, run.run_dir, device, reporter, command, reuse, pause)
+        train(config, dataset, run.run_dir, device, reporter, command, reuse, pause)
         # Compiled steps of several runs in one process would hit the compiler's limit and silently fall back to eager.
         torch.compiler.reset()
         pause.check(f"{run.run_dir.name} is trained")
-    start = check_finished_run(run.run_dir, run.config, training_subset(dataset, run.config))
+    start = check_finished_run(run.run_dir, config, training_subset(dataset, config))
     return TrainingRecord(**{key: start[key] for key in ("command", "examples", "hardware", "commit", "date", "precision")})
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+from torch import nn
 
 from anytime.core.errors import UserError
 from anytime.data.augment import NUM_AUGMENTATIONS
-from anytime.model import ModelConfig
+from anytime.model import AnytimeModel, ModelConfig
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 from anytime.training.truncate_model import with_num_codes
 
@@ -15,11 +17,12 @@ Recipe = Literal["paper", "best", "original"]
 Scale = Literal["smoke", "short", "full"]
 Shape = tuple[int, ...]
 SMOKE_EXAMPLES = 256
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseRunConfig:
-    """Settings that every run has, whatever it trains."""
+class BaseRunConfig(Generic[Model]):
+    """Settings that every run has, whatever model it trains."""
 
     recipe: str
     scale: Scale = "full"
@@ -49,11 +52,11 @@ class BaseRunConfig:
         raise NotImplementedError
 
 
-Config = TypeVar("Config", bound=BaseRunConfig)
+Config = TypeVar("Config", bound=BaseRunConfig[Any])
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(BaseRunConfig):
+class RunConfig(BaseRunConfig[AnytimeModel]):
     """A run that trains an ordered autoencoder and a prior over its codes; its `config.json`."""
 
     recipe: Recipe

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,43 +20,21 @@ from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
-from anytime.model import AnytimeModel
 from anytime.training import checkpoint as checkpoints
 from anytime.training import log
-from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, Config, RunConfig
+from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, Model
 from anytime.training.log import MetricsLog
 from anytime.training.loop import EpochMetrics, Hooks, StageState, run_stage
 from anytime.training.run_dir import RunPaths, lock_run, record_environment, reusable_stages
-from anytime.training.run_spec import Model, RunSpec, VQVAERunSpec
+from anytime.training.run_spec import SPECS, RunSpec
 from anytime.training.step import Compute
 from anytime.training.tasks.task import Task
 
 ExamplesT = TypeVar("ExamplesT", Tensor, Recordings, Tensor | Recordings)
-SpecFactory = Callable[[Config, Any, Tensor, torch.device], RunSpec[Model]]
-"""Builds a run spec from the config, training examples, validation examples and device."""
 
 
 def train(
-    config: RunConfig,
-    dataset: Dataset,
-    out: Path,
-    device: torch.device | None = None,
-    reporter: Reporter | None = None,
-    command: str = "",
-    reuse: Path | None = None,
-    pause: Pause = NEVER,
-) -> AnytimeModel:
-    """Train an autoencoder and its prior in the run directory `out`, or resume them; return the finished model.
-
-    `reuse` names a run whose finished stages with the same settings are copied instead of trained again. When `pause` is
-    due, `Paused` is raised after a checkpoint, and the same call resumes from it.
-    """
-    return train_spec(VQVAERunSpec, config, dataset, out, device, reporter, command, reuse, pause)
-
-
-def train_spec(
-    make_spec: SpecFactory[Config, Model],
-    config: Config,
+    config: BaseRunConfig[Model],
     dataset: Dataset,
     out: Path,
     device: torch.device | None = None,
@@ -66,7 +43,11 @@ def train_spec(
     reuse: Path | None = None,
     pause: Pause = NEVER,
 ) -> Model:
-    """Train the model of any run spec through all of its stages; see `train`."""
+    """Train the model of a config through all stages in the run directory `out`, or resume them; return the finished model.
+
+    `reuse` names a run whose finished stages with the same settings are copied instead of trained again. When `pause` is
+    due, `Paused` is raised after a checkpoint, and the same call resumes from it.
+    """
     if dataset.shape != config.shape:
         raise UserError(f"`dataset` has examples of shape {dataset.shape}, the model takes {config.shape}")
     dataset = training_subset(dataset, config)
@@ -80,9 +61,8 @@ def train_spec(
             if distributed.is_main():
                 record_environment(RunPaths(out).environment, rank_device, dataset, command)
             torch.manual_seed(config.seed)
-            train = to_device_if_fits(dataset.train, rank_device)
-            validation = to_device_if_fits(dataset.validation, rank_device)
-            spec = make_spec(config, train, validation, rank_device)
+            examples = to_device_if_fits(dataset.train, rank_device), to_device_if_fits(dataset.validation, rank_device)
+            spec: RunSpec[Model] = SPECS[type(config)](config, *examples, rank_device)
             return Run(config, spec, out, rank_device, reporter, pause).finish(reuse)
 
 
@@ -91,7 +71,7 @@ class Run(Generic[Model]):
 
     def __init__(
         self,
-        config: BaseRunConfig,
+        config: BaseRunConfig[Model],
         spec: RunSpec[Model],
         run_dir: Path,
         device: torch.device,
@@ -207,7 +187,7 @@ def to_device_if_fits(examples: ExamplesT, device: torch.device) -> ExamplesT:
     return examples.to(device)
 
 
-def training_subset(dataset: Dataset, config: BaseRunConfig) -> Dataset:
+def training_subset(dataset: Dataset, config: BaseRunConfig[Any]) -> Dataset:
     """Return the examples that a run uses; refuse to use more than there are, except for the few of smoke scale."""
     wanted, there = config.examples, len(dataset.train)
     if wanted is None:

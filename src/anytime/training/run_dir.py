@@ -47,7 +47,7 @@ COMPUTE_KEYS = ("precision", "compile", "graph", "checkpoint_seconds", "sample_g
 
 
 @contextmanager
-def lock_run(run_dir: Path, config: BaseRunConfig) -> Iterator[None]:
+def lock_run(run_dir: Path, config: BaseRunConfig[Any]) -> Iterator[None]:
     """Lock the run directory against a second process; write the config of a new run, check that of an old one."""
     if not distributed.is_main():
         distributed.barrier()
@@ -88,7 +88,7 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}.{name}" if prefix else name).items()}
 
 
-def reusable_stages(other: Path, config: BaseRunConfig) -> int:
+def reusable_stages(other: Path, config: BaseRunConfig[Any]) -> int:
     """Count the leading stages that run `other` has finished with the same settings; at least one, or an error."""
     path = RunPaths(other).config
     if not path.is_file():
@@ -148,7 +148,7 @@ def data_digest(dataset: Dataset) -> str:
     return storage.digest({"train": train, "validation": dataset.validation[::97].clone()})
 
 
-def config_identity(config: BaseRunConfig) -> dict[str, Any]:
+def config_identity(config: BaseRunConfig[Any]) -> dict[str, Any]:
     """Return a config as a mapping, without the keys that say how it is computed."""
     return _without_compute(to_dict(config))
 
@@ -157,7 +157,7 @@ def _without_compute(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in COMPUTE_KEYS}
 
 
-def check_finished_run(run_dir: Path, config: BaseRunConfig, dataset: Dataset) -> dict[str, Any]:
+def check_finished_run(run_dir: Path, config: BaseRunConfig[Any], dataset: Dataset) -> dict[str, Any]:
     """Return the last start of a finished run and its precision; refuse a run of another config or on other data."""
     theirs = read_json(RunPaths(run_dir).config)
     check_same_config(_without_compute(theirs), config_identity(config), f"{run_dir} holds a run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 import torch
 from jaxtyping import Int16, UInt8
@@ -17,7 +17,7 @@ from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load
 from anytime.training import discriminators, sample_grids
-from anytime.training.config import RunConfig
+from anytime.training.config import Model, RunConfig
 from anytime.training.stages import FinetuneStage
 from anytime.training.tasks.autoencoder import AutoencoderTask
 from anytime.training.tasks.finetune import Augmentation, EncodedExamples, FinetuneTask
@@ -29,7 +29,8 @@ INIT_EXAMPLES = 64
 """Examples whose latents initialise a codebook."""
 SAMPLE_POOL, SMOKE_SAMPLE_POOL = 50_000, 64
 """Prior samples that fine-tuning chooses from."""
-Model = TypeVar("Model", bound=nn.Module)
+SPECS: dict[type, Any] = {}
+"""The run spec of each type of config."""
 
 
 class RunSpec(Generic[Model]):
@@ -37,6 +38,9 @@ class RunSpec(Generic[Model]):
 
     stages: tuple[str, ...]
     model: Model
+
+    def __init_subclass__(cls, config: type) -> None:
+        SPECS[config] = cls
 
     def stage_module(self, stage: str) -> nn.Module:
         """Return the module whose weights are stored after a stage, for runs that reuse it."""
@@ -67,7 +71,7 @@ class RunSpec(Generic[Model]):
         raise NotImplementedError
 
 
-class VQVAERunSpec(RunSpec[AnytimeModel]):
+class VQVAERunSpec(RunSpec[AnytimeModel], config=RunConfig):
     """An ordered autoencoder, a prior over its codes (Section 3), and optionally a fine-tuned decoder."""
 
     def __init__(

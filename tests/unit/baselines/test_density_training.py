@@ -16,7 +16,7 @@ from anytime.data.dataset import Dataset
 from anytime.data.synthetic import synthetic_images
 from anytime.recipes.baselines import density
 from anytime.recipes.presets import preset
-from anytime.training.run import train_spec
+from anytime.training.run import train
 
 SHAPE = (1, 8, 8)
 
@@ -69,18 +69,18 @@ def test_through_the_one_loop_and_on_from_where_it_stopped(space: Space, data: D
     config = density("strokes", SHAPE, space, "smoke")
     config = replace(config, prior=replace(config.prior, lr=0.01))
     run = tmp_path / "run"
-    train_spec(DensityRunSpec, config, data, run)
+    train(config, data, run)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["stage"] for line in lines] == ["prior", "prior"]
     assert lines[1]["train"]["loss"] < lines[0]["train"]["loss"], "it learns"
     weights = (run / "model" / "model.safetensors").read_bytes()
     shutil.rmtree(run / "model")
     max((run / "checkpoints").glob("step-*.safetensors")).unlink()
-    train_spec(DensityRunSpec, config, data, run)
+    train(config, data, run)
     assert (run / "model" / "model.safetensors").read_bytes() == weights
     other = replace(config, model=replace(config.model, space="pca" if space == "pixels" else "pixels"))
     with pytest.raises(UserError, match=r"holds a run with model\.space"):
-        train_spec(DensityRunSpec, other, data, run)
+        train(other, data, run)
 
 
 def test_a_grid_of_samples(data: Dataset, tmp_path: Path) -> None:
