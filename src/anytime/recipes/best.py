@@ -17,6 +17,14 @@ from anytime.recipes import paper
 from anytime.training.config import RunConfig, Shape
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
+_PRETRAIN = AutoencoderStage(epochs=15, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Full())
+_ORDERED = replace(_PRETRAIN, epochs=40, truncation=Mixture(full=0.25))
+_PRIOR = PriorStage(epochs=24, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999)
+_FINETUNE = FinetuneStage(
+    epochs=20, lr=2e-4, batch=64, truncation=Mixture(full=0.25), discriminator_lr_ratio=4.0, reconstruction_weight=10.0,
+    code_corruption=0.05, prior_samples=64, prior_truncation=Mixture(full=0.5), ema_decay=0.999, width=64,
+)  # fmt: skip
+
 
 def mnist(name: str, shape: Shape) -> RunConfig:
     """MNIST: 16 codes, codebook size 126."""
@@ -42,14 +50,11 @@ def _greyscale(name: str, shape: Shape, *, length: int, codebook_size: int, widt
     return RunConfig(
         recipe="best",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
-        pretrain=AutoencoderStage(epochs=15, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Full()),
-        ordered=AutoencoderStage(epochs=40, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Mixture(full=0.25)),
-        prior=PriorStage(epochs=24, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999),
-        finetune=FinetuneStage(
-            epochs=20, lr=2e-4, batch=64, truncation=Mixture(full=0.25), discriminator_lr_ratio=4.0, reconstruction_weight=10.0,
-            code_corruption=0.05, prior_samples=64, prior_truncation=Mixture(full=0.5), ema_decay=0.999, width=64,
-        ),
-    )  # fmt: skip
+        pretrain=_PRETRAIN,
+        ordered=_ORDERED,
+        prior=_PRIOR,
+        finetune=_FINETUNE,
+    )
 
 
 def cifar10(name: str, shape: Shape) -> RunConfig:
@@ -64,15 +69,12 @@ def cifar10(name: str, shape: Shape) -> RunConfig:
         recipe="best",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior, temperature=0.7),
         extra_codes=20,
-        pretrain=AutoencoderStage(epochs=15, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Full(), hflip=True),
-        ordered=AutoencoderStage(
-            epochs=40, lr=5e-4, lr_schedule="cosine", batch=128, truncation=Mixture(full=0.25), hflip=True
-        ),
-        prior=PriorStage(epochs=6, lr=1e-3, lr_schedule="cosine", warmup=1000, batch=256, ema_decay=0.999, augmentations=18),
-        finetune=FinetuneStage(
-            epochs=40, lr=2e-4, batch=64, truncation=Mixture(full=0.25), discriminator_lr_ratio=4.0, reconstruction_weight=10.0,
-            code_corruption=0.05, prior_samples=64, prior_truncation=Mixture(full=0.5), prior_temperature=0.85,
-            conditional_discriminator=True, global_head=True, ema_decay=0.999, augmentations=2, width=96,
+        pretrain=replace(_PRETRAIN, hflip=True),
+        ordered=replace(_ORDERED, hflip=True),
+        prior=replace(_PRIOR, epochs=6, augmentations=18),
+        finetune=replace(
+            _FINETUNE, epochs=40, prior_temperature=0.85, conditional_discriminator=True, global_head=True, augmentations=2,
+            width=96,
         ),
     )  # fmt: skip
 

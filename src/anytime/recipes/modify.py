@@ -20,6 +20,7 @@ from anytime.training.stages import PriorStage
 
 PriorType = Literal["transformer", "lstm", "pixelcnn"]
 
+_SHORT_EPOCHS = {"pretrain": 40, "ordered": 60, "prior": 20, "finetune": 10}
 _CONFIG_TYPES: dict[PriorType, type] = {"transformer": TransformerConfig, "lstm": LSTMConfig, "pixelcnn": PixelCNNConfig}
 
 
@@ -30,14 +31,9 @@ def with_scale(config: RunConfig, scale: Scale) -> RunConfig:
         return _smoke(config)
     if scale == "full":
         return config
-    finetune = config.finetune
-    return replace(
-        config,
-        pretrain=replace(config.pretrain, epochs=min(40, config.pretrain.epochs)),
-        ordered=replace(config.ordered, epochs=min(60, config.ordered.epochs)),
-        prior=replace(config.prior, epochs=min(20, config.prior.epochs)),
-        finetune=None if finetune is None else replace(finetune, epochs=min(10, finetune.epochs)),
-    )
+    stages = ((getattr(config, name), name, epochs) for name, epochs in _SHORT_EPOCHS.items())
+    shorter = {name: stage and replace(stage, epochs=min(epochs, stage.epochs)) for stage, name, epochs in stages}
+    return replace(config, **shorter)
 
 
 def _smoke(config: RunConfig) -> RunConfig:

@@ -23,22 +23,22 @@ Unweighted, the error is so small that the quantizer's terms win, and latents an
 """
 
 
+_PRETRAIN = AutoencoderStage(epochs=200, lr=1e-3, batch=128, truncation=Full())
+
+
 def mnist(name: str, shape: Shape) -> RunConfig:
     """MNIST: 16 codes, codebook size 126."""
-    autoencoder = conv_autoencoder(shape, length=16, codebook_size=126, widths=(16, 32))
-    return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=50, prior_lr=2e-3)
+    return _run(name, conv_autoencoder(shape, length=16, codebook_size=126, widths=(16, 32)))
 
 
 def cifar10(name: str, shape: Shape) -> RunConfig:
     """CIFAR-10: 70 codes, codebook size 1,000."""
-    autoencoder = conv_autoencoder(shape, length=70, codebook_size=1000, widths=(128, 256, 512))
-    return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=50, prior_lr=2e-3)
+    return _run(name, conv_autoencoder(shape, length=70, codebook_size=1000, widths=(128, 256, 512)))
 
 
 def celeba(name: str, shape: Shape) -> RunConfig:
     """CelebA: 100 codes, codebook size 500, and 100 epochs of the prior."""
-    autoencoder = conv_autoencoder(shape, length=100, codebook_size=500, widths=(128, 256, 512))
-    return _run(name, autoencoder, autoencoder_epochs=200, autoencoder_lr=1e-3, prior_epochs=100, prior_lr=2e-3)
+    return _run(name, conv_autoencoder(shape, length=100, codebook_size=500, widths=(128, 256, 512)), prior_epochs=100)
 
 
 def audio(name: str, shape: Shape) -> RunConfig:
@@ -59,10 +59,8 @@ def audio(name: str, shape: Shape) -> RunConfig:
         kernels=(25,) * 5,
         strides=(4,) * 5,
     )
-    return _run(
-        name, autoencoder, autoencoder_epochs=20, autoencoder_lr=2e-4, batch=8, prior_epochs=50, prior_lr=2e-3,
-        reconstruction_weight=RELATIVE_ERROR_WEIGHT,
-    )  # fmt: skip
+    pretrain = replace(_PRETRAIN, epochs=20, lr=2e-4, batch=8, reconstruction_weight=RELATIVE_ERROR_WEIGHT)
+    return _run(name, autoencoder, pretrain)
 
 
 def conv_autoencoder(shape: Shape, *, length: int, codebook_size: int, widths: tuple[int, ...]) -> AutoencoderConfig:
@@ -86,25 +84,17 @@ def conv_autoencoder(shape: Shape, *, length: int, codebook_size: int, widths: t
 
 
 def _run(
-    name: str, autoencoder: AutoencoderConfig, *, autoencoder_epochs: int, autoencoder_lr: float, prior_epochs: int,
-    prior_lr: float, batch: int = 128, reconstruction_weight: float = 1.0,
-) -> RunConfig:  # fmt: skip
-    """Return the stages of the paper, with its Transformer on the codes; `batch` is the autoencoder's."""
+    name: str, autoencoder: AutoencoderConfig, pretrain: AutoencoderStage = _PRETRAIN, prior_epochs: int = 50
+) -> RunConfig:
+    """Return the stages of the paper, with its Transformer on the codes."""
     prior = TransformerConfig(
         length=autoencoder.length, codebook_size=autoencoder.quantizer.codebook_size,
         layers=6, width=512, hidden=2048, heads=8, dropout=0.1,
     )  # fmt: skip
-    pretrain = AutoencoderStage(
-        epochs=autoencoder_epochs,
-        lr=autoencoder_lr,
-        batch=batch,
-        truncation=Full(),
-        reconstruction_weight=reconstruction_weight,
-    )
     return RunConfig(
         recipe="paper",
         model=ModelConfig(name=name, autoencoder=autoencoder, prior=prior),
         pretrain=pretrain,
         ordered=replace(pretrain, truncation=Uniform()),
-        prior=PriorStage(epochs=prior_epochs, lr=prior_lr, batch=128, warmup=3000, lr_schedule="sqrt", weight_decay=0.1),
+        prior=PriorStage(epochs=prior_epochs, lr=2e-3, batch=128, warmup=3000, lr_schedule="sqrt", weight_decay=0.1),
     )

@@ -22,8 +22,8 @@ PRESETS: dict[Recipe, dict[ShapeClass, Preset]] = {
         "greyscale-32": best.greyscale_32, "greyscale-64": best.greyscale_64, "audio": best.audio,
     },
     "original": {
-        "mnist": original.mnist, "cifar10": original.cifar10, "celeba": original.celeba,
-        "greyscale-32": original.cifar10, "greyscale-64": original.celeba,
+        "mnist": original.mnist_or_cifar10, "cifar10": original.mnist_or_cifar10, "celeba": original.celeba,
+        "greyscale-32": original.mnist_or_cifar10, "greyscale-64": original.celeba,
     },
 }  # fmt: skip
 
