@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,41 +50,39 @@ def _google_drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
     return RemoteFile(name, url, f"md5:{md5}", size)
 
 
+_MNIST = DatasetInfo(
+    name="mnist",
+    description="handwritten digits, 60,000 for training and 10,000 for test",
+    shape=(1, 28, 28),
+    licence="CC BY-SA 3.0",
+    homepage="http://yann.lecun.com/exdb/mnist/",
+    reader=read_mnist,
+    label_reader=read_mnist_labels,
+    files=_published(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+        ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+        ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+        ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+    ),
+)
 _ENTRIES = (
-    DatasetInfo(
+    replace(
+        _MNIST,
         name="digits",
         description="10,000 MNIST digits, 1,000 of each, included in the package",
-        shape=(1, 28, 28),
-        licence="CC BY-SA 3.0",
-        homepage="http://yann.lecun.com/exdb/mnist/",
         reader=digits.read_digits,
         label_reader=digits.read_digits_labels,
+        files=(),
         embedded=True,
     ),
-    DatasetInfo(
-        name="mnist",
-        description="handwritten digits, 60,000 for training and 10,000 for test",
-        shape=(1, 28, 28),
-        licence="CC BY-SA 3.0",
-        homepage="http://yann.lecun.com/exdb/mnist/",
-        reader=read_mnist,
-        label_reader=read_mnist_labels,
-        files=_published(
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
-            ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
-            ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
-            ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
-        ),
-    ),
-    DatasetInfo(
+    _MNIST,
+    replace(
+        _MNIST,
         name="fashion-mnist",
         description="images of clothing in MNIST's format, 60,000 for training and 10,000 for test",
-        shape=(1, 28, 28),
         licence="MIT",
         homepage="https://github.com/zalandoresearch/fashion-mnist",
-        reader=read_mnist,
-        label_reader=read_mnist_labels,
         files=_published(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),

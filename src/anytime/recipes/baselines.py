@@ -48,19 +48,11 @@ def density(name: str, shape: Shape, space: Space, scale: Scale = "full") -> Den
     The learning rate is a quarter of the prior's: at 2e-3 the loss over hundreds of values jumped in the warm-up and did
     not recover. An epoch takes over ten times as long as one of codes, hence 10 epochs at short scale.
     """
-    image, length = image_shape(shape, "a density model"), math.prod(shape)
-    if scale == "smoke":
-        prior = ContinuousConfig(length=length, layers=1, width=16, hidden=32, heads=2, mixtures=3)
-        return DensityRunConfig(
-            scale=scale,
-            model=DensityConfig(name=name, shape=image, space=space, prior=prior),
-            prior=PriorStage(epochs=2, lr=5e-4, batch=16),
-            examples=64,
-            checkpoint_seconds=0.0,
-            sample_grids=0,
-        )
-    return DensityRunConfig(
-        scale=scale,
-        model=DensityConfig(name=name, shape=image, space=space, prior=ContinuousConfig(length=length)),
-        prior=PriorStage(epochs=10 if scale == "short" else 50, lr=5e-4),
-    )
+    image, prior = image_shape(shape, "a density model"), ContinuousConfig(length=math.prod(shape))
+    model = DensityConfig(name=name, shape=image, space=space, prior=prior)
+    stage = PriorStage(epochs={"smoke": 2, "short": 10, "full": 50}[scale], lr=5e-4)
+    config = DensityRunConfig(scale=scale, model=model, prior=stage)
+    if scale != "smoke":
+        return config
+    model = replace(model, prior=replace(prior, layers=1, width=16, hidden=32, heads=2, mixtures=3))
+    return replace(config, model=model, prior=replace(stage, batch=16), examples=64, checkpoint_seconds=0.0, sample_grids=0)

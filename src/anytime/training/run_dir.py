@@ -98,13 +98,12 @@ def reusable_stages(other: Path, config: BaseRunConfig[Any]) -> int:
     check_same_config(_stage_inputs(theirs, first), _stage_inputs(ours, first), f"`reuse` {other} was trained")
     if not RunPaths(other).stage_weights(REUSABLE_STAGES[0]).is_file():
         raise UserError(f"`reuse` {other} has not finished its first stage; finish it or choose another run")
-    count = 1
-    while count < len(REUSABLE_STAGES) and RunPaths(other).stage_weights(REUSABLE_STAGES[count]).is_file():
+    for count in range(1, len(REUSABLE_STAGES)):
         stages = REUSABLE_STAGES[: count + 1]
-        if _stage_inputs(theirs, stages) != _stage_inputs(ours, stages):
-            break
-        count += 1
-    return count
+        is_finished = RunPaths(other).stage_weights(stages[-1]).is_file()
+        if not is_finished or _stage_inputs(theirs, stages) != _stage_inputs(ours, stages):
+            return count
+    return len(REUSABLE_STAGES)
 
 
 def _stage_inputs(config: dict[str, Any], stages: Sequence[str]) -> dict[str, Any]:

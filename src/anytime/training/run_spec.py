@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from anytime.core import random
 from anytime.data.augment import augment_images, augment_recordings
+from anytime.data.image_grid import labelled_rows, write_png
 from anytime.data.loader import Loader, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.model import AnytimeModel, load
-from anytime.training import discriminators, sample_grids
+from anytime.training import discriminators
 from anytime.training.config import Model, RunConfig
+from anytime.training.sample_grids import code_rows
 from anytime.training.stages import FinetuneStage
 from anytime.training.tasks.autoencoder import AutoencoderTask
 from anytime.training.tasks.finetune import Augmentation, EncodedExamples, FinetuneTask
@@ -165,7 +167,12 @@ class VQVAERunSpec(RunSpec[AnytimeModel], config=RunConfig):
 
     def save_grid(self, path: Path, stage: str) -> None:
         """Write reconstructions, or samples in the prior stage."""
-        sample_grids.write_grid(path, self.model, self.validation[:16] if stage != "prior" else None)
+        if stage == "prior":
+            rows = code_rows(self.model, self.model.sample(16, seed=0).codes)
+        else:
+            x = to_float(self.validation[:16])
+            rows = [("data", x.cpu()), *code_rows(self.model, self.model.encode(x))]
+        write_png(path, labelled_rows(rows))
 
     def load(self, directory: Path) -> AnytimeModel:
         """Load the finished model."""
