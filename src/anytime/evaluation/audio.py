@@ -83,7 +83,7 @@ class AudioEvaluation(Adapter):
         }
         if not can_plot():
             return found
-        figure, every = new_figure(len(clips), PANEL_CLIPS, (3 * len(clips), 0.9 * PANEL_CLIPS + 0.4))
+        figure, every = new_figure(len(clips), PANEL_CLIPS, (3.0 * len(clips), 0.9 * PANEL_CLIPS + 0.4))
         for axes, (row, (fraction, x)) in zip(every, product(range(PANEL_CLIPS), clips.items()), strict=True):
             draw_envelope(axes, envelope(x[row]))
             if row == 0:

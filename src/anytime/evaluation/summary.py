@@ -58,7 +58,7 @@ def plot_series(
         axes.legend()
 
 
-def new_figure(columns: int, rows: int = 1, size: tuple[float, float] = (9, 2.8)) -> tuple[Any, list[Any]]:
+def new_figure(columns: int, rows: int = 1, size: tuple[float, float] = (9.0, 2.8)) -> tuple[Any, list[Any]]:
     """Return a matplotlib figure and its axes, row by row."""
     import matplotlib.figure
 
