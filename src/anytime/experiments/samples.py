@@ -14,8 +14,8 @@ from anytime.experiments.registry import PAIR
 from anytime.experiments.runner import Runner
 from anytime.model import AnytimeModel
 from anytime.sampling.budget import code_count
+from anytime.training.sample_grids import GRID_FRACTIONS
 
-GRID_FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 SHOWN, COLUMNS = 24, 8  # images of each series at each length
 SAMPLES, SMOKE_SAMPLES = 1000, 24
 """Number of samples for the distances."""
