@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import mean
 
 from anytime.core.results import Results, curve, read
-from anytime.experiments.statistics import Values, is_below, mean_over, values
+from anytime.experiments.statistics import ONE_SEED_MARGIN, Values, is_below, mean_over, values
 
-HEADER = """# What to choose
+HEADER = f"""# What to choose
 
 Generated from `results/` by `make docs`: every line follows from the numbers of its file and changes with them. A difference
-within the spread over seeds, or within 3 % of a single seed, counts as none. Questions that no result answers yet are left out.
-For the paper's claims and whether they hold, see [results.md](results.md).
+within the spread over seeds, or within {ONE_SEED_MARGIN:.0%} of a single seed, counts as none. Questions that no result answers
+yet are left out. For the paper's claims and whether they hold, see [results.md](results.md).
 """
 NEAR_BEST = 0.02
 """Relative distance from the best FID that counts as almost no loss."""

@@ -193,7 +193,7 @@ def tuning(
             lines.append(
                 [f"`{name}`: {tried[name]}", str(seed), f"{samples[0]['samples']:,}", *numbers, _last(own, fid, against)]
             )
-        last = "reconstructions at 1" if against == "training" else "largest rise"
+        last = "reconstructions at 1 (images)" if against == "training" else "largest rise"
         return table(["trial", "seed", "samples", *map(_fraction, FRACTIONS), last], lines)
 
     return build_table
@@ -201,7 +201,8 @@ def tuning(
 
 def _last(rows: Rows, fid: Mapping[float, float], against: str) -> str:
     if against == "training":
-        return "".join(f"{row['fid']:.1f}" for row in rows if row["series"] == "reconstructions" and row["fraction"] == 1.0)
+        full = [row for row in rows if row["series"] == "reconstructions" and row["fraction"] == 1.0]
+        return "".join(f"{row['fid']:.1f} ({row['samples']:,})" for row in full)
     return f"{largest_rise([fid[f] for f in FRACTIONS]):.1f}".replace("-", "−")
 
 

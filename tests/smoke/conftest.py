@@ -187,7 +187,9 @@ def appendix_runs(
 
     def make(folder: Path) -> None:
         shutil.copytree(experiment_runs, folder, dirs_exist_ok=True)
-        for name in (name for name, experiment in EXPERIMENTS.items() if experiment.scale == "short"):
+        for name in (
+            name for name, experiment in EXPERIMENTS.items() if experiment.figure.startswith(("Appendix C", "Appendix D"))
+        ):
             words = ("--dataset", "digits", "--scale", "smoke", "--runs-dir", folder, "--out", folder / "results")
             outcome = run_cli("reproduce", name, *words)
             assert outcome.status == 0, outcome.err

@@ -106,7 +106,8 @@ def test_rows_of_subsets_vaes_and_densities(appendix_runs: Path) -> None:
     for space in ("pixels", "pca"):
         assert [row["part"] for row in select(densities, space, "bits")] == ["held out", "training"]
         assert [row["epoch"] for row in select(densities, space, "validation_bits")] == [1, 2]
-    assert "pixels, pca: 2 epochs (the paper states none; its prior's: 50)" in densities.schedule
+        assert [row["samples"] for row in select(densities, space, "frechet_random")] == [32]
+    assert "pixels, pca: 2 epochs (the paper states none)" in densities.schedule
 
 
 @pytest.mark.parametrize(

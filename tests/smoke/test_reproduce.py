@@ -45,7 +45,9 @@ def reproduced(run_cli: RunCLI, experiment_runs: Path, tmp_path: Path) -> Callab
     "name", [name for name, experiment in EXPERIMENTS.items() if experiment.has_data and not experiment.is_audio]
 )
 def test_experiment(name: str, run_cli: RunCLI, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    runs = request.getfixturevalue("appendix_runs" if EXPERIMENTS[name].scale == "short" else "experiment_runs")
+    runs = request.getfixturevalue(
+        "appendix_runs" if EXPERIMENTS[name].figure.startswith(("Appendix C", "Appendix D")) else "experiment_runs"
+    )
     outcome = run_cli("reproduce", name, *SMOKE, "--runs-dir", runs, "--out", tmp_path, "--json")
     assert outcome.status == 0, outcome.err
     *lines, last = outcome.out.splitlines()
@@ -209,14 +211,14 @@ def test_work_in_parts(own: Path, experiment_runs: Path, run_cli: RunCLI, tmp_pa
 
 
 def test_two_seeds(own: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """Each seed has its own runs; the original VQ-VAE has one run."""
+    """Each seed has its own runs."""
     outcome = run_cli("reproduce", "fid", *SMOKE, "--seeds", "0,1", "--samples", 20, "--runs-dir", own, "--out", tmp_path)
     assert outcome.status == 0, outcome.err
     found = results.read(tmp_path / "fid" / "digits.json")
     assert {(row["series"], row["seed"]) for row in found.rows if "seed" in row} == {
-        ("ordered", 0), ("unordered", 0), ("original", 0), ("ordered", 1), ("unordered", 1),
+        (series, seed) for series in ("ordered", "unordered", "original") for seed in (0, 1)
     }  # fmt: skip
-    assert len({row["model"] for row in found.rows if "model" in row}) == 5
+    assert len({row["model"] for row in found.rows if "model" in row}) == 6
     assert found.command.endswith("--samples 20 --seeds 0,1")
     assert "seeds 0, 1" in found.schedule
     assert "spread over seeds" in found.verdicts[-1].evidence
@@ -241,3 +243,16 @@ def test_results_of_another_format_are_refused(tmp_path: Path, run_cli: RunCLI) 
         path.write_text(text)
         assert named in run_cli("reproduce", "ordering", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path).sentence
     assert not (tmp_path / "runs").exists(), "refused before any work"
+
+
+def test_only_some_runs_are_measured_and_the_rest_later(run_cli: RunCLI, tmp_path: Path) -> None:
+    words = ("reproduce", "pca-prior", *SMOKE, "--runs-dir", tmp_path / "runs", "--out", tmp_path / "out")
+    outcome = run_cli(*words, "--only", "pca", "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out.splitlines()[-1])["finished"] is False
+    assert not (tmp_path / "out" / "pca-prior").exists(), "one run alone decides nothing"
+    outcome = run_cli(*words)
+    assert "training digits-pixels" in outcome.err
+    assert "training digits-pca" not in outcome.err
+    assert "pca-prior, pca 0: cached" in outcome.err
+    assert "--only pcaa is not a run of pca-prior" in run_cli(*words, "--only", "pcaa").sentence

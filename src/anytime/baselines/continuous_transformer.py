@@ -1,7 +1,7 @@
 """A Transformer over a sequence of real values, with a mixture of logistics as its head (Appendix D).
 
-p(values) = Π p(value_i | values_{<i}) is a density. The network sees values standardised per position; the likelihood is
-corrected for it and is in the values' own unit.
+p(values) = Π p(value_i | values_{<i}) is a density. The network sees standardised values; the likelihood is corrected for it
+and is in the values' own unit.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anytime.baselines.logistic_mixture import LogisticMixture, log_density, mixture_parameter_count, parse_mixture, sample_real
+from anytime.baselines.logistic_mixture import LogisticMixture, log_density, mixture_parameter_count, sample_real
 from anytime.core.errors import UserError
 from anytime.core.random import uniform
 from anytime.priors.transformer import KVCache, TransformerBlock, TransformerConfig
+
+MIN_LOG_SCALE = -10.0
+"""Bound of a standardised component: at a spread of 80 levels, 0.004 of a level."""
+TAIL = 0.001
+"""Fraction of the values beyond either end of the range that half of the components cover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,8 @@ class ContinuousTransformer(nn.Module):
 
     shift: Tensor  # [length]
     scale: Tensor  # [length]
+    component_means: Tensor  # [mixtures], of standardised values
+    component_scales: Tensor  # [mixtures]
 
     def __init__(self, config: ContinuousConfig) -> None:
         super().__init__()
@@ -71,9 +78,12 @@ class ContinuousTransformer(nn.Module):
         self.head = nn.Linear(config.width, mixture_parameter_count(1, config.mixtures))
         self.register_buffer("shift", torch.zeros(config.length))
         self.register_buffer("scale", torch.ones(config.length))
+        self.register_buffer("component_means", torch.linspace(-2, 2, config.mixtures))
+        self.register_buffer("component_scales", torch.ones(config.mixtures))
         self.apply(self._initialise)
-        with torch.no_grad():  # components that start apart
-            self.head.bias.unflatten(0, (3, -1))[1] = torch.linspace(-2, 2, config.mixtures)
+        self.init_positions(torch.arange(config.length)[:, None])
+        with torch.no_grad():  # every mixture starts near the components as they are
+            self.head.weight.mul_(0.1)
 
     @staticmethod
     def _initialise(module: nn.Module) -> None:
@@ -88,10 +98,28 @@ class ContinuousTransformer(nn.Module):
         """Number of values."""
         return self.config.length
 
+    @torch.no_grad()
+    def init_positions(self, coordinates: Int[Tensor, "length axes"]) -> None:
+        """Let the learned positions start as sinusoids of each value's coordinates.
+
+        A shift along an axis is then a linear map, so that attention soon finds a value's neighbours.
+        """
+        self.positions.weight.copy_(sinusoids(coordinates, self.config.width))
+
     def standardise(self, shift: Float[Tensor, " length"], scale: Float[Tensor, " length"]) -> None:
-        """Set the mean and standard deviation of every position."""
+        """Set what is subtracted from the values of every position, and what they are divided by."""
         self.shift.copy_(shift)
         self.scale.copy_(scale)
+
+    def fit_components(self, values: Float[Tensor, "n length"]) -> None:
+        """Fit the components, in whose units the head moves a mixture, to the distribution of all values.
+
+        A component of the head moves by multiples of its own width. So a spike one level wide stays in place while a wide
+        component moves by many levels, and rounding in the network does not blur it.
+        """
+        means, scales = quantile_components(self._standard(values).flatten(), self.config.mixtures)
+        self.component_means.copy_(means)
+        self.component_scales.copy_(scales)
 
     def _standard(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
         return (values - self.shift[: values.shape[1]]) / self.scale[: values.shape[1]]
@@ -116,7 +144,11 @@ class ContinuousTransformer(nn.Module):
     def _mixture(self, h: Float[Tensor, "*batch width"]) -> LogisticMixture:
         # Not in bfloat16: one level of a pixel is a hundredth of its spread, and eight bits would round the mean.
         with torch.autocast(h.device.type, enabled=False):
-            return parse_mixture(self.head(h.to(self.head.weight.dtype)), channels=1)
+            parameters = self.head(h.to(self.head.weight.dtype)).unflatten(-1, (3, 1, -1))
+            weights, moves, log_scales = parameters.unbind(-3)
+            means = self.component_means + self.component_scales * moves
+            log_scales = (self.component_scales.log() + log_scales).clamp_min(MIN_LOG_SCALE)
+            return LogisticMixture(weights[..., 0, :], means, log_scales, weights[..., :0, :])
 
     def log_likelihood(self, values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "batch prefix"]:
         """Return log p(value_i | values_{<i}) in nats, a density in the values' own unit."""
@@ -166,3 +198,31 @@ class ContinuousTransformer(nn.Module):
             standard = sample_real(mixture, uniform(seed, rows, position, counter))
             samples.append(self.shift[position] + self.scale[position] * standard)
         return torch.stack(samples, 1)
+
+
+def sinusoids(coordinates: Int[Tensor, "length axes"], width: int) -> Float[Tensor, "length width"]:
+    """Return sines and cosines of the coordinates, with wavelengths from 2π to eight π times the size of the axis."""
+    each = max(1, width // (2 * coordinates.shape[1]))
+    parts = []
+    for axis in coordinates.unbind(1):
+        frequencies = (4.0 * (int(axis.max()) + 1)) ** (-torch.arange(each) / each)
+        angles = axis[:, None] * frequencies
+        parts += [angles.sin(), angles.cos()]
+    found = torch.cat(parts, 1)[:, :width]
+    return F.pad(found, (0, width - found.shape[1]))
+
+
+def quantile_components(values: Float[Tensor, " n"], mixtures: int) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """Return means and scales of components that cover a distribution: half at its quantiles, half evenly over its range.
+
+    Components at quantiles resolve spikes; those over the range reach the rare values between them.
+    """
+    at_quantiles = (mixtures + 1) // 2
+    edges = torch.linspace(TAIL, 1 - TAIL, 2 * at_quantiles + 1, device=values.device)
+    quantiles = values.sort().values[(edges * (len(values) - 1)).long()]
+    widths = quantiles[2::2] - quantiles[:-2:2]
+    over_range = mixtures - at_quantiles
+    step = (quantiles[-1] - quantiles[0]) / max(1, over_range)
+    spread = quantiles[0] + step * (torch.arange(over_range, device=values.device) + 0.5)
+    scales = torch.cat([widths / 4, (step / 3).expand(over_range)])
+    return torch.cat([quantiles[1::2], spread]), scales.clamp_min(math.exp(MIN_LOG_SCALE))

@@ -31,6 +31,7 @@ from anytime.training.tasks.task import Metrics, Task, global_rows
 
 BATCH = 5000
 SEQUENCES = 100  # per batch of the likelihood; each is as long as an image has values
+COMPONENT_EXAMPLES = 500  # to fit the head's components to: hundreds of thousands of values
 
 Space = Literal["pixels", "pca"]
 
@@ -59,6 +60,12 @@ def dequantized(
     return x.permute(0, 2, 3, 1).flatten(1).float() + uniforms
 
 
+def row_uniforms(key: int, x: UInt8[Tensor, "n channel height width"], first: int = 0) -> Float[Tensor, "n size"]:
+    """Return a uniform number for each value of x, a function of the key, the number of the row and the value."""
+    rows, element = (torch.arange(n, dtype=torch.int32, device=x.device) for n in (len(x), x[0].numel()))
+    return random.uniform(key, first + rows[:, None], element)
+
+
 class DensityModel(BaselineModel):
     """A Transformer over real values, and the space of the values."""
 
@@ -74,21 +81,32 @@ class DensityModel(BaselineModel):
         self.prior = ContinuousTransformer(config.prior)
         self.register_buffer("centre", torch.zeros(size))
         self.register_buffer("turn", torch.eye(size) if config.space == "pca" else torch.zeros(0, 0))
+        if config.space == "pixels":
+            channels, height, width = config.shape
+            grid = torch.cartesian_prod(*(torch.arange(side) for side in (height, width, channels)))
+            self.prior.init_positions(grid if channels > 1 else grid[:, :2])
 
     @torch.no_grad()
     def fit_space(self, train: UInt8[Tensor, "n channel height width"]) -> None:
-        """Fit the components, and the mean and standard deviation of every value, to the training examples."""
+        """Fit the rotation, the centre, the spread of the values and the head's components to the training examples.
+
+        Every principal component has its own spread. All pixels share one centre and one spread: with their own, the same
+        background would be another number at every position, which the head had to place within a level.
+        """
         flat = train.permute(0, 2, 3, 1).flatten(1)
-        count = len(flat)
         total = sum((part.double().sum(0) for part in flat.split(BATCH)), torch.zeros(1).to(flat.device))
-        self.centre.copy_(total / count + 0.5)
+        centre = total / len(flat) + 0.5
+        self.centre.copy_(centre if self.config.space == "pca" else centre.mean())
         if self.config.space == "pca":
             self.turn.copy_(pca.fit(flat, flat.shape[1]).components)
         squares = torch.zeros_like(self.centre, dtype=torch.float64)
         for part in flat.split(BATCH):
             squares += self._rotate(part.to(self.centre.device).float() + 0.5 - self.centre).double().square().sum(0)
-        # Uniform noise adds 1/12 to the variance of every value, rotated or not.
-        self.prior.standardise(torch.zeros_like(self.centre), (squares / count + 1 / 12).sqrt().float())
+        variance = squares / len(flat) + 1 / 12  # of uniform noise, rotated or not
+        variance = variance if self.config.space == "pca" else variance.mean().expand_as(variance)
+        self.prior.standardise(torch.zeros_like(self.centre), variance.sqrt().float())
+        few = train[:COMPONENT_EXAMPLES].to(self.centre.device)
+        self.prior.fit_components(self.to_values(dequantized(few, row_uniforms(random.derive(0, "components"), few))))
 
     def _rotate(self, centred: Float[Tensor, "batch size"]) -> Float[Tensor, "batch size"]:
         return centred @ self.turn if self.config.space == "pca" else centred
@@ -123,12 +141,9 @@ def load_density(directory: str | Path, device: str | torch.device = "cpu") -> D
 @torch.no_grad()
 def held_out_bits_per_dim(model: DensityModel, x: UInt8[Tensor, "n channel height width"], seed: int = 0) -> float:
     """Return the mean bits per dimension of x; each example is dequantised by its number and the seed (Appendix D)."""
-    device, total, key = model.centre.device, 0.0, random.derive(seed, "held-out")
-    element = torch.arange(x[0].numel(), dtype=torch.int32, device=device)
-    for first, part in zip(range(0, len(x), SEQUENCES), x.split(SEQUENCES), strict=True):
-        rows = torch.arange(first, first + len(part), dtype=torch.int32, device=device)
-        bits = model.bits_per_dim(part.to(device), random.uniform(key, rows[:, None], element))
-        total += float(bits.double().sum())
+    total, key = 0.0, random.derive(seed, "held-out")
+    for first, part in zip(range(0, len(x), SEQUENCES), x.to(model.centre.device).split(SEQUENCES), strict=True):
+        total += float(model.bits_per_dim(part, row_uniforms(key, part, first)).double().sum())
     return total / len(x)
 
 

@@ -14,6 +14,7 @@ from anytime.cli.options import Common, option, parse_ints
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from anytime.data.dataset import Dataset, Labels
     from anytime.experiments.registry import Experiment
     from anytime.experiments.reproduce import ExperimentOutput
 
@@ -30,7 +31,7 @@ class Arguments(Common):
     dataset: Annotated[str | None, option("NAME")] = None
     """The dataset; by default the first that the paper shows."""
     scale: Annotated[Literal["smoke", "short", "full"] | None, option("smoke|short|full")] = None
-    """smoke: seconds, decides nothing. short (default of Appendix C and D): 40 + 60 + 20 epochs. full: the paper's epochs."""
+    """smoke: seconds, decides nothing. short (default of Appendix C): 40 + 60 + 20 epochs. full: the paper's epochs."""
     data: Annotated[Path | None, option("DIR")] = None
     """A local copy of the dataset in its published format."""
     inception: Annotated[Path | None, option("PATH")] = None
@@ -38,11 +39,13 @@ class Arguments(Common):
     runs_dir: Annotated[Path, option("DIR")] = Path("runs")
     """Where runs are trained and found, and measurements are cached."""
     samples: Annotated[int | None, option("N")] = None
-    """Number of samples; by default the paper's, 10,000 for Appendix C, 5,000 for audio."""
+    """Number of samples; by default the paper's, 10,000 for Appendix C, 2,000 for Appendix D, 5,000 for audio."""
     seed: Annotated[int | None, option("S")] = None
     """Seed of training and sampling; by default 0."""
     seeds: Annotated[str | None, option("S,S,…")] = None
     """Several seeds, each trained separately, for a spread."""
+    only: Annotated[str | None, option("RUN,RUN,…")] = None
+    """Train and measure only these runs of the experiment, to split it over machines; their measurements are cached."""
     minutes: Annotated[float | None, option("M")] = None
     """Stop at a safe point after about M minutes. The same command resumes."""
     out: Annotated[Path, option("DIR")] = Path("results")
@@ -113,6 +116,9 @@ def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int,
         raise UserError(f"--samples {arguments.samples} {why}; change it or leave it out")
     if arguments.inception is not None and not experiment.inception:
         raise UserError(f"--inception does not apply to {experiment.name}, which measures no FID; leave it out")
+    for run in _only(arguments):
+        if run not in experiment.runs:
+            raise UserError(f"--only {run} is not a run of {experiment.name}; {did_you_mean(run, experiment.runs)}")
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise UserError(f"--minutes must be above 0, not {arguments.minutes:g}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -153,7 +159,9 @@ def _reproduce(
             device=device,
             seeds=seeds,
             samples=arguments.samples,
+            only=_only(arguments),
             network=load_feature_network(arguments.inception, smoke, device) if experiment.inception else None,
+            labels=_labels(arguments, dataset) if experiment.classifies and not smoke else None,
             runs=arguments.runs_dir,
             local=local,
             command=command,
@@ -161,6 +169,22 @@ def _reproduce(
             pause=NEVER if arguments.minutes is None else Pause(started + 60 * arguments.minutes),
         )
         return reproduce(experiment, context, arguments.out)
+
+
+def _only(arguments: Arguments) -> tuple[str, ...]:
+    """Return the runs that `--only` names; none stands for all."""
+    return tuple(arguments.only.split(",")) if arguments.only else ()
+
+
+def _labels(arguments: Arguments, dataset: Dataset) -> Labels | None:
+    """Return the labels of the dataset; None if they are not supported."""
+    from anytime.data.registry import find, load_labels
+
+    if dataset.synthetic or find(dataset.name).label_reader is None:
+        return None
+    labels = load_labels(dataset.name, data=arguments.data)
+    labels.check(dataset)
+    return labels
 
 
 def _print_summary(output: ExperimentOutput, seconds: float) -> dict[str, Any]:

@@ -223,10 +223,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
     name = distance_name(rows)
     (data,), sampled = select(rows, series="held-out data"), select(rows, series="samples")
     (near,), (copies,), first = select(rows, series="neighbours"), select(rows, series="memorisation"), sampled[0]
+    back = select(rows, series="reconstructions")[0]["samples"]
     return [
         f"{first['samples']:,} samples (seed {first['seed']}, temperature {first['temperature']:g}) against "
         f"{first['reference']:,} training images, network {first['network']}; "
         f"precision and recall from {first['kept']:,} features.",
+        f"{back:,} reconstructions of held-out images; {name} falls with the number of images, so compare equal numbers only.",
         f"{data['samples']:,} held-out images themselves: {name} {data[name]:.2f}.",
         codes_note(rows, "image"),
         *_classifier_notes(rows),

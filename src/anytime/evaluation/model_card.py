@@ -36,6 +36,12 @@ CARD_COLUMNS = {
     ("speed", "samples_per_second"): "samples / s",
 }
 """Series and key of an evaluation -> column of the card."""
+COUNTED = ("fid", "frechet_random")
+"""Keys whose column says how many images were compared."""
+COUNTS_DIFFER = (
+    "FID falls with the number of images, so the FID of samples and that of reconstructions are not to be compared: a sample "
+    "FID below the reconstruction FID does not mean that samples are better."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +168,12 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
             lines[row["codes"]]["reconstruction error"] = row["error"]
     shown = {title for line in lines.values() for title in line}
     columns = [title for title in (*CARD_COLUMNS.values(), "reconstruction error") if title in shown]
+    counts = {
+        title: select(rows, series=series)[0]["samples"]
+        for (series, key), title in CARD_COLUMNS.items()
+        if key in COUNTED and title in shown
+    }
+    heads = [f"{title}, {counts[title]:,} images" if title in counts else title for title in columns]
     body = [
         [f"{line['fraction']:g}", str(codes), *(_number(line.get(title)) for title in columns)]
         for codes, line in sorted(lines.items())
@@ -174,7 +186,8 @@ def figures(evaluation: Mapping[str, Any]) -> list[str]:
         f"{facts['hardware']}, torch {facts['torch']}, commit {facts['commit']}, {facts['date']}: "
         f"`{redact_paths(evaluation['command'])}`"
     )
-    return [table(("fraction", "codes", *columns), body), how]
+    unequal = f"{COUNTS_DIFFER}\n\n" if sampled["samples"] != back["samples"] else ""
+    return [table(("fraction", "codes", *heads), body), unequal + how]
 
 
 def limitations(model: AnytimeModel, record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> list[str]:

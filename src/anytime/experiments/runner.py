@@ -22,10 +22,11 @@ from anytime.baselines.vae import VAERunConfig, load_vae
 from anytime.core import storage
 from anytime.core.environment import environment
 from anytime.core.errors import UserError
-from anytime.core.pause import NEVER, Pause
+from anytime.core.pause import NEVER, Pause, Paused
 from anytime.core.progress import Reporter, SilentReporter
 from anytime.core.results import Results, Row, Verdict, select
 from anytime.data import Dataset
+from anytime.data.dataset import Labels
 from anytime.evaluation.evaluate import check_shape
 from anytime.experiments.cache import Measurement, MeasurementCache, TrainingRecord
 from anytime.experiments.eta import eta
@@ -52,7 +53,9 @@ class ExperimentContext:
     device: torch.device
     seeds: tuple[int, ...] = (0,)
     samples: int | None = None  # None: the experiment's own number
+    only: tuple[str, ...] = ()  # measure only these variants, then pause; empty for all
     network: FeatureNetwork | None = None  # of FID, for experiments that measure it
+    labels: Labels | None = None  # of the images, for experiments that classify samples
     runs: Path = Path("runs")
     local: bool = False  # the data is a local copy
     command: str = ""
@@ -117,8 +120,14 @@ class Runner:
         return plan(variant, s.dataset, s.scale, seed, s.device.type, s.runs, s.local)
 
     def measure_runs(self, measurements: Sequence[RunMeasurement]) -> list[Row]:
-        """Return the rows of all measurements, in order."""
+        """Return the rows of all measurements, in order. With `only`, raise `Paused` once those variants are measured."""
+        if only := self.context.only:
+            measurements = [each for each in measurements if each.variant in only]
         self.announce(measurements)
+        if only:
+            for each in measurements:
+                self._measure_run(each)
+            raise Paused(f"{', '.join(only)} measured, other variants left")
         return [row for each in measurements for row in each.select(self._measure_run(each))]
 
     def measure_series(
@@ -239,7 +248,7 @@ class Runner:
 def _paper_epochs(run: PlannedRun) -> str:
     """Compare the epochs of a run with the paper's, or with those of our own recipe."""
     if isinstance(run.config, DensityRunConfig):
-        return f"the paper states none; its prior's: {run.full_epochs}"
+        return "the paper states none"
     whose = "our recipe's" if run.config.recipe == "best" else "the paper's"
     return f"as {whose}" if run.epochs == run.full_epochs else f"{whose}: {run.full_epochs}"
 

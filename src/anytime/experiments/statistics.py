@@ -8,8 +8,12 @@ from typing import Any
 
 from anytime.core.results import Row, Verdict, select
 
-MIN_RELATIVE_GAP = 0.03
-"""With one seed, a smaller relative difference may be chance. Set before any run was compared."""
+ONE_SEED_MARGIN = 0.10
+"""With one seed, a smaller relative difference may be chance.
+
+Two seeds of a model that is trained on all images and sampled at a length it was trained for differ by up to 7 % in FID
+(`results/`, checked by a test). It was 3 % until such spreads were measured.
+"""
 
 Values = Sequence[float]
 """One number for each seed."""
@@ -34,15 +38,16 @@ def mean_over(rows: Sequence[Row], series: str, value: str, **where: Sequence[An
 def is_below(a: Values, b: Values, level: float | None = None) -> bool | None:
     """Return whether a is below b, or None if the difference may be chance.
 
-    Several seeds: the difference must exceed their spread. One seed: it must exceed 3 % of `level`, by default b.
+    Several seeds of both: the difference must exceed their spread. Else it must exceed 10 % of `level`, by default b.
 
     >>> is_below([1.0, 1.1], [2.0, 2.1]), is_below([2.0, 2.1], [1.0, 1.1]), is_below([1.0, 2.0], [1.4, 2.4])
     (True, False, None)
-    >>> is_below([1.0], [1.02]), is_below([1.0], [1.04])
+    >>> is_below([1.0], [1.09]), is_below([1.0], [1.2])
     (None, True)
     """
     gap = mean(a) - mean(b)
-    margin = spread(a, b) if len(a) > 1 else MIN_RELATIVE_GAP * (abs(mean(b)) if level is None else level)
+    several = min(len(a), len(b)) > 1
+    margin = spread(a, b) if several else ONE_SEED_MARGIN * (abs(mean(b)) if level is None else level)
     return gap < 0 if abs(gap) > margin else None
 
 
@@ -75,8 +80,8 @@ def verdict_below(
     """Decide whether `factor` times the first of each pair is below the second, for every key of `pairs`."""
     holds = all_hold([is_below([factor * number for number in a], b) for a, b in pairs.values()])
     texts = [f"{key}: {mean(a):.{digits}f} against {mean(b):.{digits}f}" for key, (a, b) in pairs.items()]
-    seeds = min(len(a) for a, _ in pairs.values())
+    seeds = min(len(numbers) for pair in pairs.values() for numbers in pair)
     widest = max(spread(a, b) for a, b in pairs.values())
-    chance = f"one seed, up to {MIN_RELATIVE_GAP:.0%} may be chance"
+    chance = f"one seed, up to {ONE_SEED_MARGIN:.0%} may be chance"
     margin = f"spread over seeds up to {widest:.{digits}f}" if seeds > 1 else chance
     return Verdict(claim, holds, f"{'; '.join(texts)}; {margin}", paper)

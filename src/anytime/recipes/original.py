@@ -31,9 +31,13 @@ def mnist_or_cifar10(name: str, shape: Shape) -> RunConfig:
         size = f"{height} × {width}"
         raise UserError(f"`recipe` original needs square images whose side 4 divides, not {size}; change `size`")
     side = height // 4
+    # EMA and β = 0.25 are van den Oord et al.'s. With a gradient and β = 1, 453 of 512 entries died in CIFAR-10's first epochs.
+    quantizer = QuantizerConfig(
+        codebook_size=512, commitment=0.25, codebook="ema", init="latents", revive_dead_codes=True
+    )  # fmt: skip
     autoencoder = AutoencoderConfig(
         shape=(channels, height, width), layout="spatial", length=side * side, dim=256,
-        quantizer=QuantizerConfig(codebook_size=512), widths=(128,), kernels=(4, 4), strides=(2, 2), blocks=2,
+        quantizer=quantizer, widths=(128,), kernels=(4, 4), strides=(2, 2), blocks=2,
     )  # fmt: skip
     model = ModelConfig(
         name=name, autoencoder=autoencoder, prior=PixelCNNConfig(length=side * side, codebook_size=512, side=side)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer
+from anytime.baselines.continuous_transformer import ContinuousConfig, ContinuousTransformer, quantile_components, sinusoids
 from anytime.baselines.logistic_mixture import LogisticMixture, log_density, mixture_parameter_count, parse_mixture, sample_real
 from anytime.core.errors import UserError
 
@@ -113,6 +113,41 @@ def test_a_known_gaussians_bits_are_met() -> None:
         bits = float(prior.eval().bits_per_dim(chain(8000)).mean())
     assert bits == pytest.approx(entropy, abs=0.05)
     assert bits < noise - 0.5 * math.log2(1 - carry**2) - 0.3, "each number alone would cost more"
+
+
+def test_components_resolve_a_spike_and_reach_the_rest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spike, rest = torch.rand(80_000, generator=generator), 255 * torch.rand(20_000, generator=generator)
+    means, scales = quantile_components(torch.cat([spike, rest]), 10)
+    narrow = (means < 1) & (scales < 0.5)
+    assert int(narrow.sum()) >= 3
+    assert float(means.max()) > 200
+    assert bool((scales > 0).all())
+    assert quantile_components(torch.zeros(100), 3)[1].isfinite().all(), "all values alike"
+
+
+def test_a_narrow_component_moves_in_units_of_its_own_width() -> None:
+    torch.manual_seed(0)
+    prior = ContinuousTransformer(SMALL).eval()
+    prior.component_means.copy_(torch.tensor([-1.0, 0.0, 2.0]))
+    prior.component_scales.copy_(torch.tensor([1e-3, 1e-1, 1.0]))
+    with torch.no_grad():
+        prior.head.bias.unflatten(0, (3, -1))[1] += 1
+        prior.head.weight.zero_()
+    found = prior(torch.randn(2, 7))
+    torch.testing.assert_close(found.means[0, 0, 0], torch.tensor([-0.999, 0.1, 3.0]))
+    torch.testing.assert_close(found.log_scales[0, 0, 0].exp(), torch.tensor([1e-3, 1e-1, 1.0]))
+
+
+def test_sinusoids_tell_coordinates_apart_and_turn_a_shift_into_a_linear_map() -> None:
+    grid = torch.cartesian_prod(torch.arange(6), torch.arange(6))
+    found = sinusoids(grid, 32)
+    assert found.shape == (36, 32)
+    assert float(torch.cdist(found, found).fill_diagonal_(9).min()) > 0.1
+    first, second = grid[:, 0] < 5, grid[:, 0] > 0  # each place and the one below
+    shift = torch.linalg.lstsq(found[first].double(), found[second].double(), driver="gelsd").solution
+    torch.testing.assert_close(found[first].double() @ shift, found[second].double(), atol=1e-4, rtol=0)
+    assert sinusoids(torch.arange(4)[:, None], 5).shape == (4, 5), "an odd width is padded"
 
 
 @pytest.mark.parametrize("change", [{"mixtures": 0}, {"layers": 0}, {"heads": 3}, {"length": 0}])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anytime import load
 from anytime.baselines.continuous_transformer import ContinuousConfig
-from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, load_density
+from anytime.baselines.density import DensityConfig, DensityModel, Space, dequantized, held_out_bits_per_dim, load_density
 from anytime.core.errors import UserError
 from anytime.data.synthetic import synthetic_images
 from anytime.model import AnytimeModel
@@ -80,11 +80,48 @@ def test_components_come_in_order_and_are_standardised(images: Tensor) -> None:
     assert float((values.mean(0) / scale).abs().max()) < 0.2
 
 
-def test_in_pixels_the_spread_is_each_pixels_own(images: Tensor) -> None:
+def test_pixels_share_one_centre_and_one_spread(images: Tensor) -> None:
+    """The background is the same number at every position."""
     model = made("pixels", images)
-    flat = images.permute(0, 2, 3, 1).flatten(1).double()
-    expected = (flat.var(0, unbiased=False) + 1 / 12).sqrt().float()
-    torch.testing.assert_close(model.prior.scale, expected, rtol=1e-4, atol=1e-4)
+    values = model.to_values(dequantized(torch.zeros_like(images[:1]), torch.full((1, 48), 0.5))) / model.prior.scale
+    assert values.unique().numel() == 1
+    expected = (images.double().var(unbiased=False) + 1 / 12).sqrt()
+    assert model.prior.scale.unique().numel() == 1
+    assert float(model.prior.scale[0]) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_positions_start_by_row_and_column_in_pixels_and_by_rank_in_components(images: Tensor) -> None:
+    pixels, components = (made(space, images).prior.positions.weight for space in ("pixels", "pca"))
+    below = pixels.unflatten(0, (4, 4, 3))
+    assert torch.equal(below[0, 0] - below[0, 1], below[2, 0] - below[2, 1]), "a step along a row is alike in every row"
+    assert not torch.equal(pixels, components)
+
+
+def sparse_images(count: int, seed: int) -> Tensor:
+    """Four fifths of the pixels are 0, the rest any other level, independently: MNIST's background, without its digits."""
+    generator = torch.Generator().manual_seed(seed)
+    ink = torch.randint(1, 256, (count, 1, 4, 4), generator=generator)
+    return torch.where(torch.rand(count, 1, 4, 4, generator=generator) < 0.2, ink, 0).to(torch.uint8)
+
+
+def test_bits_of_sparse_pixels_come_near_their_entropy() -> None:
+    torch.manual_seed(0)
+    train, held_out = sparse_images(2000, 0), sparse_images(1000, 1)
+    prior = ContinuousConfig(length=16, layers=1, width=32, hidden=32, heads=2, dropout=0.0)
+    model = DensityModel(DensityConfig(name="sparse", shape=(1, 4, 4), space="pixels", prior=prior))
+    model.fit_space(train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    steps = 200
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 5e-3 * (1 - step / steps)
+        uniforms = torch.rand(100, 16, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        model.bits_per_dim(train[torch.randperm(2000)[:100]], uniforms).mean().backward()
+        optimizer.step()
+    entropy = -0.8 * math.log2(0.8) - 0.2 * math.log2(0.2 / 255)
+    bits = held_out_bits_per_dim(model.eval(), held_out)
+    assert entropy - 0.05 < bits < entropy + 0.2, "below the entropy it would not be a density of these pixels"
 
 
 @pytest.mark.parametrize("space", ["pixels", "pca"])

@@ -31,6 +31,12 @@ def holds(module: ModuleType, rows: list[Row]) -> list[bool | None]:
     return [verdict.holds for verdict in module.decide(rows)]
 
 
+def two_seeds(rows: list[Row], change: float = 1.025) -> list[Row]:
+    """Return the rows of seed 0, and those of a second seed whose FIDs are 2.5 % higher."""
+    second = [{**row, "seed": 1, **({"fid": change * row["fid"]} if "fid" in row else {})} for row in rows]
+    return [*rows, *second]
+
+
 def times(factor: float, values: Sequence[float] = UNIFORM) -> tuple[float, ...]:
     return tuple(factor * value for value in values)
 
@@ -45,16 +51,16 @@ PRIORS: Curves = {
 
 
 def test_priors_the_papers_claim() -> None:
-    assert holds(priors, by_fraction(PRIORS)) == [True, True, True]
+    assert holds(priors, two_seeds(by_fraction(PRIORS))) == [True, True, True]
 
 
 def test_priors_a_pixelcnn_that_is_better_everywhere_or_worse_everywhere() -> None:
-    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(0.9)})) == [False, False, True]
-    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(1.2)})) == [True, True, False]
+    assert holds(priors, two_seeds(by_fraction(PRIORS | {"pixelcnn": times(0.9)}))) == [False, False, True]
+    assert holds(priors, two_seeds(by_fraction(PRIORS | {"pixelcnn": times(1.2)}))) == [True, True, False]
 
 
 def test_priors_too_near_to_tell() -> None:
-    assert holds(priors, by_fraction(PRIORS | {"pixelcnn": times(1.02)})) == [None, None, None]
+    assert holds(priors, two_seeds(by_fraction(PRIORS | {"pixelcnn": times(1.02)}))) == [None, None, None]
 
 
 def test_priors_seeds_that_disagree() -> None:
@@ -68,21 +74,21 @@ DISTRIBUTIONS: Curves = {"uniform": UNIFORM, "Geo(0.03)": times(1.05), "Geo(0.1)
 
 
 def test_truncation_the_papers_claim() -> None:
-    assert holds(truncation, by_fraction(DISTRIBUTIONS)) == [None, True, True, True], "113 against 115 may be chance"
+    assert holds(truncation, two_seeds(by_fraction(DISTRIBUTIONS))) == [None, True, True, True], "113 against 115 may be chance"
     longer = by_fraction(DISTRIBUTIONS | {"Geo(0.1)": (125.0, 100.0, 110.0, 112.0, 113.0)})
-    assert holds(truncation, longer) == [True, True, True, True]
+    assert holds(truncation, two_seeds(longer)) == [True, True, True, True]
 
 
 def test_truncation_better_distribution() -> None:
-    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(0.9)}))[1:3] == [False, True]
+    assert holds(truncation, two_seeds(by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(0.9)})))[1:3] == [False, True]
 
 
 def test_truncation_far_worse_distribution() -> None:
-    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(1.2)}))[1:3] == [True, False]
+    assert holds(truncation, two_seeds(by_fraction(DISTRIBUTIONS | {"Geo(0.03)": times(1.2)})))[1:3] == [True, False]
 
 
 def test_truncation_steep_distribution_equally_good() -> None:
-    assert holds(truncation, by_fraction(DISTRIBUTIONS | {"Geo(0.1)": UNIFORM}))[3] is False
+    assert holds(truncation, two_seeds(by_fraction(DISTRIBUTIONS | {"Geo(0.1)": UNIFORM})))[3] is False
 
 
 # Anytime below tailored from 0.4 on, tailored below at 0.2.
@@ -90,13 +96,18 @@ def test_truncation_steep_distribution_equally_good() -> None:
 
 def test_tailored_the_papers_claim() -> None:
     rows = by_fraction({"anytime": UNIFORM, "tailored": (110.0, 100.0, 100.0, 99.0, 98.0)})
-    assert holds(tailored, rows) == [True, True]
+    assert holds(tailored, two_seeds(rows)) == [True, True]
     assert "14 codes: 110.0 against 121.9" in tailored.decide(rows)[1].evidence
 
 
+def test_tailored_one_seed_decides_no_close_call() -> None:
+    rows = by_fraction({"anytime": UNIFORM, "tailored": (100.0, 100.0, 100.0, 99.0, 98.0)})
+    assert holds(tailored, rows) == [None, True], "100 against 94.7 may be chance, 100 against 121.9 not"
+
+
 def test_tailored_the_opposite() -> None:
-    assert holds(tailored, by_fraction({"anytime": UNIFORM, "tailored": times(0.9)})) == [False, True]
-    assert holds(tailored, by_fraction({"anytime": UNIFORM, "tailored": times(1.1)})) == [True, False]
+    assert holds(tailored, two_seeds(by_fraction({"anytime": UNIFORM, "tailored": times(0.9)}))) == [False, True]
+    assert holds(tailored, two_seeds(by_fraction({"anytime": UNIFORM, "tailored": times(1.1)}))) == [True, False]
 
 
 def by_size(ordered: Sequence[float], unordered: Sequence[float], errors: tuple[float, float], seed: int = 0) -> list[Row]:
@@ -115,29 +126,29 @@ UNORDERED = (100.0, 120.0, 160.0, 200.0)
 
 def test_regularization_the_papers_claim() -> None:
     rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))
-    assert holds(regularization, rows) == [True, True, True, True]
+    assert holds(regularization, two_seeds(rows)) == [True, True, True, True]
     assert "45,000: +5.0; 25,000: +12.0; 10,000: +20.0; 5,000: +35.0" in regularization.decide(rows)[1].evidence
 
 
 def test_regularization_a_gain_that_does_not_grow() -> None:
-    assert holds(regularization, by_size((90.0, 110.0, 150.0, 190.0), UNORDERED, (0.012, 0.010))) == [
+    assert holds(regularization, two_seeds(by_size((90.0, 110.0, 150.0, 190.0), UNORDERED, (0.012, 0.010)))) == [
         True, None, None, True,
     ]  # fmt: skip
 
 
 def test_regularization_a_gain_that_shrinks() -> None:
-    assert holds(regularization, by_size((70.0, 100.0, 150.0, 195.0), UNORDERED, (0.012, 0.010)))[1:3] == [
+    assert holds(regularization, two_seeds(by_size((70.0, 100.0, 150.0, 195.0), UNORDERED, (0.012, 0.010))))[1:3] == [
         False,
         False,
     ]
 
 
 def test_regularization_a_training_error_that_is_no_higher() -> None:
-    assert holds(regularization, by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010)))[3] is False
+    assert holds(regularization, two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010))))[3] is False
 
 
 def test_regularization_unordered_ahead_on_all_images() -> None:
-    assert holds(regularization, by_size((110.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))) == [
+    assert holds(regularization, two_seeds(by_size((110.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010)))) == [
         False, True, True, False,
     ]  # fmt: skip
 
@@ -169,7 +180,7 @@ def test_vae_a_seed_that_denies_it() -> None:
     assert holds(vae, [*first, *second])[0] is None
 
 
-def bits(pixels: float, pca: float, seed: int = 0) -> list[Row]:
+def bits(pixels: float, pca: float, seed: int = 0, frechet: tuple[float, float] | None = None) -> list[Row]:
     found = {"pixels": pixels, "pca": pca}
     rows: list[Row] = [{"series": s, "seed": seed, "part": "held out", "bits": b} for s, b in found.items()]
     rows += [
@@ -177,15 +188,38 @@ def bits(pixels: float, pca: float, seed: int = 0) -> list[Row]:
         for s, b in found.items()
         for epoch in (1, 2)
     ]
+    if frechet is not None:
+        rows += [
+            {"series": s, "seed": seed, "part": "samples", "frechet_classifier": distance, "classified": 0.9}
+            for s, distance in zip(found, frechet, strict=True)
+        ]
     return rows + [{"series": s, "seed": seed, "png": encode_strip(torch.rand(4, 1, 8, 8), 2)} for s in found]
 
 
 @pytest.mark.parametrize(
     ("pixels", "pca", "expected"),
-    [(0.80, 1.22, [True, True]), (0.80, 0.95, [True, False]), (1.22, 0.80, [False, False]), (1.0, 1.01, [None, False])],
+    [
+        (0.70, 1.22, [True, True, True]),
+        (0.70, 0.80, [True, False, True]),
+        (1.22, 0.70, [False, False, False]),
+        (0.81, 0.82, [None, False, None]),
+    ],
 )
 def test_pca_prior_the_papers_claim(pixels: float, pca: float, expected: list[bool | None]) -> None:
-    assert holds(pca_prior, bits(pixels, pca)) == expected
+    assert holds(pca_prior, bits(pixels, pca)) == expected, "without samples there is no verdict on them"
+
+
+def test_pca_prior_says_whether_the_models_have_converged() -> None:
+    assert "last epoch: -0.500 pixels, -0.500 pca" in pca_prior.decide(bits(0.7, 1.2))[0].evidence
+
+
+@pytest.mark.parametrize(("second", "expected"), [((10.0, 50.0), True), ((60.0, 50.0), None), ((90.0, 40.0), False)])
+def test_pca_prior_samples_are_judged_by_a_number(second: tuple[float, float], expected: bool | None) -> None:
+    first = (12.0, 48.0) if expected is not False else (88.0, 42.0)
+    rows = [*bits(0.7, 1.2, 0, first), *bits(0.7, 1.2, 1, second)]
+    verdict = pca_prior.decide(rows)[-1]
+    assert verdict.holds is expected
+    assert "classified with a confidence above 0.9: 90.0% against 90.0%" in verdict.evidence
 
 
 def test_pca_prior_figure() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
+from anytime.core.config import read_json
 from anytime.core.errors import UserError
 from anytime.evaluation import model_card
 from anytime.model import AnytimeModel, load
@@ -70,6 +71,16 @@ def test_empty_registry_error(bundled_dir: Path) -> None:
 
 def test_bundled_models_are_small() -> None:
     assert registry.total_bytes(registry.BUNDLED_DIR) <= registry.MAX_BYTES == 20_000_000
+
+
+def test_a_card_says_how_many_images_each_fid_compares() -> None:
+    evaluation = read_json(registry.BUNDLED_DIR / "cifar10" / model_card.EVALUATION)
+    table, how = model_card.figures(evaluation)
+    assert "| FID, 50,000 images |" in table
+    assert "| reconstruction FID, 10,000 images |" in table
+    assert model_card.COUNTS_DIFFER in how
+    alike = [{**row, "samples": 10_000} if "samples" in row else row for row in evaluation["rows"]]
+    assert model_card.COUNTS_DIFFER not in model_card.figures({**evaluation, "rows": alike})[1]
 
 
 def test_model_cards_are_made_from_their_files(tmp_path: Path) -> None:
