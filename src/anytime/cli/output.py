@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
 import tempfile
-import zipfile
-from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from anytime.core.config import from_dict
 from anytime.core.errors import UserError
 from anytime.core.storage import write_atomic, write_json
 from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, write_gif, write_png
 from anytime.model import AnytimeModel
-from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
+from anytime.sampling.sample_file import npz_bytes
 
 MAX_FILES = 1000
 """Largest number of samples written one file each; a directory of more has shards of this size."""
@@ -80,40 +72,6 @@ def _write_wavs(path: Path, sample: Sample) -> str:
     for name, x in zip(names, sample.data, strict=True):
         write_wav(name, x)
     return f"{names[0]} to {names[-1].name}" if several else str(path)
-
-
-def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
-    """Return the fields of a sample as an .npz file, under the same names."""
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        data=sample.data[rows].cpu().numpy(),
-        codes=sample.codes[rows].cpu().numpy(),
-        rows=sample.rows[rows].numpy(),
-        seconds=np.float64(sample.seconds),
-        seed=np.uint64(sample.seed),
-        settings=np.array(json.dumps(asdict(sample.settings))),
-        model=np.array(sample.model),
-    )
-    return buffer.getvalue()
-
-
-def read_sample(path: Path) -> Sample:
-    """Read a sample from an .npz file of `anytime sample`."""
-    try:
-        if path.is_file() and not zipfile.is_zipfile(path):  # numpy would suggest to unpickle it
-            raise ValueError("not a zip file")
-        with np.load(path, allow_pickle=False) as file:
-            settings = from_dict(SamplingSettings, json.loads(str(file["settings"])), f"{path}: settings")
-            data, codes, rows = (torch.from_numpy(file[name]) for name in ("data", "codes", "rows"))
-            sample = Sample(data, codes, float(file["seconds"]), int(file["seed"]), rows, settings, str(file["model"]))
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"--refine {path} is not an .npz file of samples ({error}); make one with --out FILE.npz") from None
-    if sample.codes.ndim != 2 or not len(sample.data) == len(sample.codes) == len(sample.rows):
-        raise UserError(f"--refine {path} has fields of different lengths; make it again with --out FILE.npz")
-    return sample
 
 
 def _write_folder(folder: Path, sample: Sample) -> set[str]:

@@ -96,7 +96,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
     rows = len(sample.rows)
     made = f"{rows}" if rows == requested else f"{rows} of {requested}"
     made += " sample" if requested == 1 else " samples"
-    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{reason}: {location}")
+    latency = model.sampler.latencies.get(rows) if arguments.within is not None else None
+    threads = None if latency is None or latency.threads is None else str(latency.threads)  # chosen by measurement
+    by = f" with {threads}" if threads else ""
+    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{by}{reason}: {location}")
     return {
         "out": str(arguments.out),
         "n": rows,
@@ -108,6 +111,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         "seed": sample.seed,
         "model": sample.model,
         "engine": model.engine.name,
+        "threads": threads,
     }
 
 
@@ -116,14 +120,14 @@ def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) ->
     import torch
 
     from anytime.cli.console import SamplingConsole
-    from anytime.cli.output import read_sample
+    from anytime.sampling.sample_file import read_npz
 
     within = None if arguments.within is None else parse_seconds(arguments.within, "--within")
     length: dict[str, Any] = {"codes": arguments.codes, "fraction": arguments.fraction, "quality": arguments.quality}
     budget: dict[str, Any] = {**length, "within": within, "stop": stop}
     with SamplingConsole(model.code_count(**length), within) as console:
         if arguments.refine is not None:
-            coarse = read_sample(arguments.refine)
+            coarse = read_npz(arguments.refine, f"--refine {arguments.refine}")
             if arguments.pick is not None:
                 coarse = coarse.pick(parse_ints(arguments.pick, "--pick", "3,17"))
             return model.refine(coarse, **budget, progress=console.progress), len(coarse.rows)

@@ -11,7 +11,8 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,7 +27,7 @@ Config = TypeVar("Config")
 def to_dict(config: Any) -> dict[str, Any]:
     """Return the JSON value of a config; `from_dict` is the inverse."""
     out: dict[str, Any] = {}
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
@@ -49,8 +50,12 @@ def from_dict(cls: type[Config], data: Any, where: str = "config") -> Config:
     for name, field in fields.items():
         if name not in data and field.default is field.default_factory is dataclasses.MISSING:
             raise UserError(f"{where} lacks the key {name!r}")
-    hints, dot = typing.get_type_hints(cls), " " if where == OVERRIDES else "."
+    hints, dot = _hints(cls), " " if where == OVERRIDES else "."
     return cls(**{key: _value(hints[key], value, f"{where}{dot}{key}") for key, value in data.items()})
+
+
+_hints: Callable[[Any], dict[str, Any]] = lru_cache(maxsize=256)(typing.get_type_hints)
+"""Types of the fields of a class; evaluating annotations takes longer than everything else here."""
 
 
 def _kind(cls: type) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import deque
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 
 from anytime.core.errors import UserError
+from anytime.sampling.latency import LatencyEstimate
 
 MAX_WITHIN = 1e6
 """Seconds: a longer deadline is a mistake in units."""
@@ -59,43 +57,6 @@ class Budget:
             raise UserError(f"`within` must be above 0 and at most {MAX_WITHIN:.0f} seconds, not {self.within}")
 
 
-WINDOW = 128  # measurements kept: enough to include an ordinary stall, few enough to follow a change of load
-QUANTILE = 0.985  # of the measurements, as the estimate of the next one: ignores one outlier in a full window
-
-
-@dataclass
-class LatencyEstimate:
-    """How long a step and a decode take, measured as they run. There is one for each engine, device and batch size."""
-
-    steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    decodes: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-
-    @property
-    def step(self) -> float:
-        """Seconds expected for the next step: a high quantile of all, and at least the faster of the last two.
-
-        Steps get slower along the sequence. A single slow step is a stall and need not happen again.
-        """
-        return max(_high_quantile(self.steps), min(islice(reversed(self.steps), 2), default=0.0))
-
-    @property
-    def decode(self) -> float:
-        """Seconds expected for the next decode."""
-        return _high_quantile(self.decodes)
-
-
-def _high_quantile(times: deque[float]) -> float:
-    """Return a high quantile of the measurements, 0 if there are none.
-
-    >>> _high_quantile(deque([1.0, 1.0, 3.0])), _high_quantile(deque())
-    (3.0, 0.0)
-    """
-    if not times:
-        return 0.0
-    ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, math.floor(QUANTILE * len(ordered)))]
-
-
 def should_continue(budget: Budget, latency: LatencyEstimate, count: int, elapsed: float) -> bool:
     """Return whether another step fits into the budget: the deadline rule.
 
@@ -108,4 +69,4 @@ def should_continue(budget: Budget, latency: LatencyEstimate, count: int, elapse
         return True
     if budget.stop is not None and budget.stop.is_set():
         return False
-    return budget.within is None or elapsed + latency.step + latency.decode <= budget.within
+    return budget.within is None or elapsed + latency.step_and_decode <= budget.within

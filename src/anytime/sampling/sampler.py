@@ -13,12 +13,14 @@ from torch import Tensor
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core.errors import UserError, out_of_memory, warn
 from anytime.priors import PriorNetwork
-from anytime.sampling.budget import Budget, LatencyEstimate, MemoryWarning
+from anytime.sampling.budget import Budget, MemoryWarning
 from anytime.sampling.engines.base import Engine, Request
 from anytime.sampling.engines.registry import build_engine
 from anytime.sampling.gumbel import SamplingSettings
+from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Progress, Session
+from anytime.sampling.threads import ThreadChoice
 
 MAX_ROWS = 1 << 31  # row numbers are hashed as int32
 
@@ -84,8 +86,15 @@ class Sampler:
 
     def session(self, request: Request) -> Session:
         """Return a session on the engine."""
+        return Session(self.engine, self.latency(len(request.rows)), self.prior.length, request)
+
+    def latency(self, rows: int) -> LatencyEstimate:
+        """Return the latency estimate of a batch size, with the choice of threads on a CPU."""
         engine = self.engine
-        return Session(engine, self.latencies.setdefault(len(request.rows), LatencyEstimate()), self.prior.length, request)
+        if rows not in self.latencies:
+            chooses_threads = engine.name == "eager" and engine.device.type == "cpu"
+            self.latencies[rows] = LatencyEstimate(ThreadChoice() if chooses_threads else None)
+        return self.latencies[rows]
 
     def run(self, request: Request, budget: Budget, started: float, progress: Progress | None) -> Sample:
         """Run a request in microbatches that fit into memory; each gets its share of the time left."""

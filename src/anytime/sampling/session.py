@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from torch import Tensor
 from anytime.core import storage
 from anytime.core.config import from_dict
 from anytime.core.errors import UserError, warn
-from anytime.sampling.budget import Budget, DeadlineWarning, LatencyEstimate, should_continue
+from anytime.core.priority import raised_priority
+from anytime.sampling.budget import Budget, DeadlineWarning, should_continue
 from anytime.sampling.engines.base import ActiveBatch, Engine, Request
 from anytime.sampling.gumbel import SamplingSettings
+from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.sample import Sample
+from anytime.sampling.threads import use_threads
 
 Clock = Callable[[], float]
 Progress = Callable[[int, float], None]
@@ -66,18 +70,23 @@ class Session:
             raise UserError(f"`codes` must be between 1 and {self.length}, the model's length, not {budget.codes}")
         started = clock() if started is None else started
         # A GPU runs steps asynchronously. A run that may stop at any step must not queue steps ahead.
-        synchronize = budget.within is not None or budget.stop is not None or progress is not None
-        with self._lock:
+        has_deadline = budget.within is not None
+        synchronize = has_deadline or budget.stop is not None or progress is not None
+        with self._lock, self._hurrying(has_deadline):
             if budget.within is not None:
                 started += self._warm_up(clock, budget.within)
+            decoded = None
             while should_continue(budget, self.latency, self.count, clock() - started):
-                self._step(clock, synchronize, 1 if synchronize else budget.codes - self._blocks[0].steps_done)
-                if budget.within is not None and not self.latency.decodes:
-                    self._decode(clock, self.count, synchronize)  # measures a decode, so that the deadline can be kept
+                if has_deadline:
+                    self._timed_step(clock)
+                else:
+                    self._step(1 if synchronize else budget.codes - self._blocks[0].steps_done, synchronize)
+                is_unmeasured = has_deadline and not self.latency.decodes
+                decoded = self._decode(clock, self.count, has_deadline) if is_unmeasured else None
                 if progress is not None:
                     progress(self.count, clock() - started)
             # Another request may have continued this session; return no more than this one's codes.
-            codes, data = self._decode(clock, budget.codes, synchronize)
+            codes, data = decoded or self._decode(clock, budget.codes, has_deadline)
             seconds = clock() - started
             if budget.within is not None and seconds > budget.within and self.count == 1:
                 text = f"`within` of {budget.within:g} s is shorter than one step and one decode: one code, {seconds:.4f} s"
@@ -88,10 +97,15 @@ class Session:
 
     def stream(self, budget: Budget, every: int, started: float) -> Iterator[Sample]:
         """Yield a sample after every `every` codes and one at the end of the budget."""
-        while True:
+        before = None
+        while before is None or self.count < budget.codes:
             target = min(budget.codes, (self.count // every + 1) * every)
-            yield self.run(replace(budget, codes=target), started=started)
-            if self.count < target or self.count >= budget.codes:  # stopped, or done
+            sample = self.run(replace(budget, codes=target), started=started)
+            if sample.codes.shape[1] == before:  # stopped before another code
+                return
+            yield sample
+            before = sample.codes.shape[1]
+            if before < target:  # stopped
                 return
 
     def generate_codes(self, codes: int) -> Int[Tensor, "n count"]:
@@ -103,17 +117,30 @@ class Session:
             self.engine.wait()
             return generated
 
+    @contextmanager
+    def _hurrying(self, has_deadline: bool) -> Iterator[None]:
+        """Compute with the threads and the priority of a request with a deadline, if this is one."""
+        threads = self.latency.threads
+        if not has_deadline:
+            yield
+            return
+        with raised_priority(), use_threads(None if threads is None else threads.count):
+            yield
+
     def _warm_up(self, clock: Clock, within: float) -> float:
         """Warm up the engine if needed; return the seconds, which do not count towards the deadline, and warn of them."""
-        if self.engine.is_warm(self._blocks[0].request):
+        began, request, threads = clock(), self._blocks[0].request, self.latency.threads
+        if self.engine.is_warm(request) and (threads is None or threads.is_measured):
             return 0.0
-        began = clock()
-        self.engine.warm_up(self._blocks[0].request)
+        self.engine.warm_up(request)
+        if threads is not None and not threads.is_measured and self.length > 1:
+            threads.measure(lambda: self._time_step(clock))
+            torch.set_num_threads(threads.count)
         warm = clock()
         for block in self._blocks:
             self.engine.decode(torch.zeros(len(block.request.rows), 1, dtype=torch.long, device=self.engine.device))
         self.engine.wait()
-        self.latency.decodes.append(clock() - warm)
+        self.latency.add_decode(clock() - warm)
         took, rows = clock() - began, len(self.request.rows)
         if took > WARM_UP_TOLERANCE * within:
             size = "a single row" if rows == 1 else f"{rows} rows"
@@ -121,23 +148,36 @@ class Session:
             warn(text, DeadlineWarning)
         return took
 
-    def _step(self, clock: Clock, synchronize: bool, times: int) -> None:
-        """Run steps of the prior in every block."""
+    def _time_step(self, clock: Clock) -> float:
+        """Return the seconds of the second step of the request's rows, on a copy of the first block."""
+        batch = self.engine.start(replace(self._blocks[0].request, codes=self._blocks[0].request.codes[:, :0]))
+        self.engine.step(batch)
         began = clock()
+        self.engine.step(batch)
+        return clock() - began
+
+    def _step(self, times: int, synchronize: bool) -> None:
+        """Run steps of the prior in every block."""
         for block in self._blocks:
             self.engine.step(block, times)
         if synchronize:
             self.engine.wait()
-            self.latency.steps.append(clock() - began)
 
-    def _decode(self, clock: Clock, max_codes: int, synchronize: bool) -> tuple[Tensor, Tensor]:
+    def _timed_step(self, clock: Clock) -> None:
+        """Run one step and add its time to the estimate, which may change the number of threads."""
+        began = clock()
+        self._step(1, synchronize=True)
+        if self.latency.add_step(clock() - began) and self.latency.threads is not None:
+            torch.set_num_threads(self.latency.threads.count)
+
+    def _decode(self, clock: Clock, max_codes: int, is_timed: bool) -> tuple[Tensor, Tensor]:
         """Return at most `max_codes` codes of each row and the samples decoded from them."""
-        began = clock()  # a synchronised device is idle here; otherwise the decode is queued while steps still run
+        began = clock()  # if timed, the device is idle here; otherwise the decode is queued while steps still run
         codes = self.codes[:, :max_codes]
         data = _concat([self.engine.decode(part) for part in codes.split(self.engine.block)])
         self.engine.wait()
-        if synchronize:
-            self.latency.decodes.append(clock() - began)
+        if is_timed:
+            self.latency.add_decode(clock() - began)
         return codes, data
 
     def save(self, path: str | Path) -> None:

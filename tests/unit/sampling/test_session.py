@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from anytime.core.errors import UserError
-from anytime.sampling.budget import Budget, LatencyEstimate
+from anytime.sampling.budget import Budget
 from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.gumbel import SamplingSettings, gumbel, gumbel_argmax
+from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Session, read_session
 
@@ -188,3 +189,24 @@ def test_a_budget_of_no_codes_or_of_too_many_is_refused_before_any_step() -> Non
     with pytest.raises(UserError, match="`codes` must be between 1 and 6"):
         session_of(prior, torch.arange(2)).run(Budget(codes=7))
     assert prior.fed == []
+
+
+def test_a_decode_that_was_measured_is_not_thrown_away() -> None:
+    decodes = list[int]()
+    prior = FakePrior()
+    engine = EagerEngine(prior, lambda codes: (decodes.append(codes.shape[1]), codes.float())[1], torch.device("cpu"))
+    engine._warm_batch_sizes.add(2)
+    request = Request(torch.empty(2, 0, dtype=torch.long), torch.arange(2), 0, SamplingSettings(), "a model")
+    session = Session(engine, LatencyEstimate(), prior.length, request)
+    assert session.run(Budget(codes=1, within=100.0)).codes.shape == (2, 1)
+    assert decodes == [1]
+
+
+def test_a_stopped_stream_does_not_repeat_its_last_sample() -> None:
+    stop, session = threading.Event(), session_of(FakePrior(), torch.arange(2))
+    counts = []
+    for sample in session.stream(Budget(codes=6, stop=stop), 2, 0.0):
+        counts.append(sample.codes.shape[1])
+        if len(counts) == 2:
+            stop.set()
+    assert counts == [2, 4]

@@ -23,6 +23,7 @@ from anytime.priors.transformer import KVCache, Transformer, TransformerBlock
 from anytime.sampling.engines.base import CPU_DECODE_BATCH, DTYPES, Request
 from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
+from anytime.sampling.threads import use_threads
 
 SINGLE_THREAD_ROWS = 8
 """Rows up to which one thread is faster than several: a step is many small products."""
@@ -95,7 +96,7 @@ class _CompiledStep:
     def __call__(self, codes: Int[Tensor, " batch"], state: KVCache) -> tuple[Float[Tensor, "batch codebook_size"], KVCache]:
         at = state.max_position
         caches = [cache.narrow(3, 0, at + 1).unbind(0) for cache in (state.keys, state.values)]
-        with _threads(1 if self.is_small else None):
+        with use_threads(1 if self.is_small else None):
             h, out = self._embed(codes, torch.full_like(codes, at))
             for tail, keys, values in zip(self._tails, *caches, strict=True):
                 h, out = tail(h, self._attend(out, keys, values))
@@ -153,19 +154,6 @@ def _attend(qkv: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     scores = (query[:, :, None].float() * keys.float()).sum(-1) * query.shape[-1] ** -0.5
     found: Tensor = (scores.softmax(-1)[..., None] * values.float()).sum(2)
     return found.to(query.dtype).flatten(1)
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count is None or count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager
