@@ -12,10 +12,11 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel
 from anytime.priors import PriorNetwork
-from anytime.sampling.budget import Budget, LatencyEstimate
+from anytime.sampling.budget import Budget
 from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.eager import BLOCK, EagerEngine
 from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
+from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.session import Session
 
 ROUNDING = 1e-4  # of logits about 1 in size, in float32

@@ -40,6 +40,16 @@ class SamplingSettings:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"`top_p` must be above 0 and at most 1, not {self.top_p}")
 
+    @property
+    def filters(self) -> bool:
+        """Whether some categories are excluded."""
+        return self.top_k is not None or (self.top_p is not None and self.top_p < 1)
+
+    def limits(self, categories: int) -> tuple[int, float]:
+        """Return top k and top p as numbers; a top p of 2 excludes nothing, as a sum of probabilities may exceed 1."""
+        top_k = categories if self.top_k is None else min(self.top_k, categories)
+        return top_k, 2.0 if self.top_p is None or self.top_p >= 1 else self.top_p
+
 
 def gumbel(
     seed: int, rows: Int[Tensor, " batch"], position: int | Int[Tensor, "positions 1 1"], categories: int
@@ -68,16 +78,22 @@ class GumbelNoise:
 def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingSettings) -> Float[Tensor, "batch categories"]:
     """Return float32 logits divided by the temperature, −inf outside the top k and the top p."""
     logits = logits.float() / settings.temperature
-    if settings.top_k is not None and settings.top_k < logits.shape[1]:
-        threshold = logits.topk(settings.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < threshold, -torch.inf)
-    if settings.top_p is not None and settings.top_p < 1:
-        ordered, index = logits.sort(descending=True, stable=True)
-        probability = ordered.softmax(-1)
-        # Outside: the mass before a category is already enough. The first category always stays.
-        outside = probability.cumsum(-1) - probability >= settings.top_p
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
-    return logits
+    if not settings.filters:
+        return logits
+    top_k, top_p = (torch.full((len(logits),), value, device=logits.device) for value in settings.limits(logits.shape[1]))
+    return filter_rows(logits, top_k, top_p)
+
+
+def filter_rows(
+    logits: Float[Tensor, "batch categories"], top_k: Int[Tensor, " batch"], top_p: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch categories"]:
+    """Return logits that are −inf outside the top k and the top p of their row (see `SamplingSettings.limits`)."""
+    ordered, index = logits.sort(descending=True, stable=True)
+    threshold = ordered.gather(1, top_k[:, None] - 1)
+    probability = ordered.masked_fill(ordered < threshold, -torch.inf).softmax(-1)
+    # Outside: the mass before a category is already enough. The first category always stays.
+    outside = (probability.cumsum(-1) - probability >= top_p[:, None]) | (ordered < threshold)
+    return logits.masked_fill(torch.zeros_like(outside).scatter(1, index, outside), -torch.inf)
 
 
 def gumbel_argmax(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from torch import Tensor
 
 from anytime.model import AnytimeModel, load
 from anytime.recipes.presets import preset
+from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.cuda_decoder import CudaDecoder
 from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
+from anytime.sampling.slots import SlotGroup, build_slots
 from anytime.training.config import Recipe
 
 pytestmark = pytest.mark.gpu
@@ -207,3 +211,49 @@ def test_a_microbatch_that_does_not_fit_is_halved_with_a_warning(models: tuple[A
     assert len(sample.rows) == 1 << 18
     models[1].use("cuda", "fp32")
     torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_sample_the_eager_codes_whatever_is_beside_them(models: tuple[AnytimeModel, AnytimeModel], seed: int) -> None:
+    """Requests of all settings join, are stepped in random subsets and leave at random."""
+    eager, cuda = models
+    rng = random.Random(seed)
+    table = build_slots(cuda.engine, cuda.autoencoder, 48)
+    active, parted, rows = list[tuple[Request, SlotGroup]](), 0, 0
+    for number in range(60):
+        n, given = rng.randint(1, 12), rng.choice((0, 0, 3))
+        if n <= table.free:
+            prefix = torch.randint(0, cuda.codebook_size, (n, given), generator=torch.Generator().manual_seed(number))
+            settings = rng.choice((SamplingSettings(), SamplingSettings(temperature=0.7), SamplingSettings(**FILTERED)))
+            request = Request(prefix, torch.tensor(rng.sample(range(1000), n)), rng.randrange(1 << 40), settings, cuda.hash)
+            active.append((request, table.join(request)))
+        for _ in range(rng.randint(1, 12)):
+            some = [group for _, group in active if group.position < cuda.length and rng.random() < 0.8]
+            if some:
+                table.step(some)
+        for request, group in list(active):
+            if group.count and rng.random() < 0.2:
+                found = table.codes(group)
+                expected = eager.sampler.session(request).generate_codes(cuda.length)[:, : found.shape[1]]
+                parted, rows = parted + int((found != expected).any(1).sum()), rows + len(found)
+                table.leave(group)
+                active.remove((request, group))
+    assert rows > 50 and parted <= max(1, rows // 200), "but for ties"
+
+
+def test_a_server_on_a_gpu_answers_with_the_codes_of_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    from anytime.server.engine import start
+    from anytime.server.messages import EngineSettings
+
+    (served,) = start(EngineSettings(models=("cifar10",), device="cuda", precision="fp32", slots=64))
+    model = served.model
+    request = Request(torch.empty(5, 0, dtype=torch.long), torch.arange(5), 3, model.settings(), model.hash)
+    group = served.table.join(request)
+    while group.count < model.length:
+        served.table.step([group])
+    codes, expected = served.table.codes(group), model.sample(5, seed=3)
+    assert (codes == expected.codes).all(1).double().mean() > 0.7, "but for ties"
+    data = served.table.decode(expected.codes)
+    torch.testing.assert_close(data, expected.data, atol=1e-3, rtol=0)
+    assert served.costs.step(8) < 0.002 and served.costs.batch >= 16

@@ -20,9 +20,9 @@ def engine(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> tuple[CudaEng
     """An engine without a GPU, and the steps of every graph that it replays."""
     made, replayed = CudaEngine.__new__(CudaEngine), list[int]()
     made.prior, made.device, made._lock, made._arenas = tiny.prior, torch.device("cpu"), threading.RLock(), {}  # type: ignore[assignment]
-    made._step = SimpleNamespace(prior=cast_prior(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
+    made.step_once = SimpleNamespace(prior=cast_prior(tiny.prior, torch.float32))  # type: ignore[assignment, arg-type]
 
-    def captured(arena: object, settings: SamplingSettings, steps: int) -> SimpleNamespace:
+    def captured(arena: object, filters: bool, steps: int) -> SimpleNamespace:
         return SimpleNamespace(replay=lambda: replayed.append(steps))
 
     monkeypatch.setattr(made, "_graph", captured)

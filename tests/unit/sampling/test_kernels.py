@@ -21,10 +21,10 @@ install_import_hook(checked, "beartype.beartype")
 """
 PROGRAM = """
 import torch
-from anytime.core import random
 from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling.engines import cuda_step
-from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel, gumbel_argmax
+from anytime.sampling.engines.base import Request
+from anytime.sampling.gumbel import SamplingSettings, gumbel, gumbel_argmax
 
 cuda_step.PDL = False  # the interpreter has no dependent launches
 torch.manual_seed(0)
@@ -37,14 +37,12 @@ with torch.no_grad():
     for cuda_step.SMALL_BATCH in (0, 100):  # cuBLAS products, then our own
         for batch, given, top_k in ((3, 0, None), (5, 4, None), (4, 2, 5)):
             rows, settings = torch.arange(batch) + 7, SamplingSettings(temperature=0.7, top_k=top_k)
-            logits_filter = None if top_k is None else (lambda logits: filter_logits(logits, SamplingSettings(top_k=top_k)))
             buffers = cuda_step.StepBuffers.empty(cast, batch, torch.device("cpu"))
-            buffers.request.copy_(torch.tensor([*random.key(5), given, *rows]))
-            buffers.temperature.fill_(settings.temperature)
-            buffers.codes[:, :given] = torch.arange(given)
+            request = Request(torch.arange(given).expand(batch, -1), rows, 5, settings, "")
+            buffers.write(slice(0, batch), request, 20)
             state, before, codes = prior.start(batch), None, []
             for position in range(10):
-                cuda_step.CudaStep(cast)(buffers, logits_filter)
+                cuda_step.CudaStep(cast)(buffers, settings.filters)
                 logits, state = prior.step(before, state)
                 sampled = gumbel_argmax(logits, settings, gumbel(5, rows, position, 20))
                 before = sampled if position >= given else torch.full((batch,), position)
@@ -53,6 +51,33 @@ with torch.no_grad():
             torch.testing.assert_close(buffers.keys, state.keys, atol=1e-5, rtol=0)
             torch.testing.assert_close(buffers.values, state.values, atol=1e-5, rtol=0)
             assert buffers.position.tolist() == [10] * batch
+    # Rows of two requests, each at its own position; a step of one leaves the other as it is.
+    cuda_step.SMALL_BATCH = 100
+    buffers = cuda_step.StepBuffers.empty(cast, 6, torch.device("cpu"))
+    requests = [
+        Request(torch.tensor([[3, 1]] * 2), torch.tensor([4, 9]), 11, SamplingSettings(temperature=0.5), ""),
+        Request(torch.zeros(3, 0, dtype=torch.long), torch.tensor([2, 0, 7]), 5, SamplingSettings(top_k=4), ""),
+    ]
+    slots = [torch.tensor([0, 3]), torch.tensor([1, 2, 4])]
+    for where, request in zip(slots, requests):
+        buffers.write(where, request, 20)
+    buffers.top_k[slots[0]], buffers.top_p[slots[0]] = 20, 2.0
+    for stepped in ([0], [0, 1], [1], [0, 1], [1], [0, 1], [0], [0, 1]):
+        buffers.request[:, 4] = 0
+        for number in stepped:
+            buffers.request[slots[number], 4] = 1
+        before = buffers.codes.clone(), buffers.position.clone()
+        cuda_step.CudaStep(cast)(buffers.front(5), True)
+        still = buffers.request[:, 4] == 0
+        assert torch.equal(buffers.codes[still], before[0][still]) and torch.equal(buffers.position[still], before[1][still])
+    assert buffers.position.tolist() == [6, 6, 6, 6, 6, 0]
+    for where, request in zip(slots, requests):
+        state, codes = prior.start(len(where)), None
+        for position in range(6):
+            logits, state = prior.step(codes, state)
+            codes = gumbel_argmax(logits, request.settings, gumbel(request.seed, request.rows, position, 20))
+            codes = request.codes[:, position] if position < request.codes.shape[1] else codes
+            assert torch.equal(codes, buffers.codes[where, position].long()), position
 print("all equal")
 """
 

@@ -11,12 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.core import random
 from anytime.priors.transformer import Transformer
 from anytime.sampling.engines.base import DTYPES, ActiveBatch, Request
 from anytime.sampling.engines.cuda_decoder import CudaDecoder
 from anytime.sampling.engines.cuda_step import SMALL_BATCH, CudaStep, StepBuffers, bucket, capture, cast_prior
-from anytime.sampling.gumbel import SamplingSettings, filter_logits
 
 MAX_BUCKET = 32768
 """Rows of the largest bucket; larger ones are not faster."""
@@ -49,7 +47,7 @@ class Arena:
     """The buffers of one bucket, the graphs captured on them, and the batch that uses them now."""
 
     buffers: StepBuffers
-    graphs: dict[tuple[SamplingSettings | None, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by filter and steps
+    graphs: dict[tuple[bool, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by whether it filters, and steps
     owner: weakref.ref[ActiveBatch] | None = None
 
 
@@ -69,7 +67,7 @@ class CudaEngine:
 
     def __init__(self, prior: Transformer, autoencoder: VQVAE, device: torch.device, precision: str) -> None:
         self.prior, self.device, self.precision = prior, device, precision
-        self._step = CudaStep(cast_prior(prior, DTYPES[precision]))
+        self.step_once = CudaStep(cast_prior(prior, DTYPES[precision]))
         self._decoder = CudaDecoder(autoencoder, DTYPES[precision])
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.RLock()
@@ -82,16 +80,14 @@ class CudaEngine:
         """Return whether the graphs of this bucket are captured."""
         size = bucket(len(request.rows))
         return (
-            size in self._arenas
-            and (_filter_settings(request.settings), 1) in self._arenas[size].graphs
-            and self._decoder.is_warm(size)
+            size in self._arenas and (request.settings.filters, 1) in self._arenas[size].graphs and self._decoder.is_warm(size)
         )
 
     @torch.no_grad()
     def warm_up(self, request: Request) -> None:
         """Capture the graphs of a step and a decode."""
         with self._lock:
-            self._graph(self._arena(len(request.rows)), request.settings, 1)
+            self._graph(self._arena(len(request.rows)), request.settings.filters, 1)
             self.decode(torch.zeros(len(request.rows), 1, dtype=torch.long, device=self.device))
             self.wait()
 
@@ -107,7 +103,7 @@ class CudaEngine:
             is_small = len(arena.buffers.position) <= SMALL_BATCH
             while queued < times:
                 stride = steps_per_graph(queued, times - queued) if is_small else 1
-                graph = self._graph(arena, batch.request.settings, stride)
+                graph = self._graph(arena, batch.request.settings.filters, stride)
                 self._swap_in(arena, batch)
                 graph.replay()
                 batch.steps_done += stride
@@ -148,26 +144,24 @@ class CudaEngine:
         size = bucket(rows)
         if size not in self._arenas:
             try:
-                buffers = StepBuffers.empty(self._step.prior, size, self.device)
+                buffers = StepBuffers.empty(self.step_once.prior, size, self.device)
             except torch.OutOfMemoryError:  # free the other buckets
                 self.release()
-                buffers = StepBuffers.empty(self._step.prior, size, self.device)
+                buffers = StepBuffers.empty(self.step_once.prior, size, self.device)
             self._arenas[size] = Arena(buffers)
         return self._arenas[size]
 
-    def _graph(self, arena: Arena, settings: SamplingSettings, steps: int) -> torch.cuda.CUDAGraph:
+    def _graph(self, arena: Arena, filters: bool, steps: int) -> torch.cuda.CUDAGraph:
         """Return the graph of `steps` steps. Capturing runs steps on the buffers, so their owner is swapped out first."""
-        filtering = _filter_settings(settings)
-        if (filtering, steps) not in arena.graphs:
+        if (filters, steps) not in arena.graphs:
             self._swap_out(arena)
-            logits_filter = None if filtering is None else (lambda logits: filter_logits(logits, filtering))
 
             def work() -> None:
                 for _ in range(steps):
-                    self._step(arena.buffers, logits_filter)
+                    self.step_once(arena.buffers, filters)
 
-            arena.graphs[filtering, steps] = capture(work, lambda: arena.buffers.position.zero_())
-        return arena.graphs[filtering, steps]
+            arena.graphs[filters, steps] = capture(work, lambda: arena.buffers.position.zero_())
+        return arena.graphs[filters, steps]
 
     def _swap_in(self, arena: Arena, batch: ActiveBatch) -> None:
         """Make the batch the arena's owner and restore its state."""
@@ -176,11 +170,7 @@ class CudaEngine:
         self._swap_out(arena)
         n, request, buffers = len(batch.request.rows), batch.request, arena.buffers
         buffers.position.fill_(batch.steps_done)
-        buffers.temperature.fill_(request.settings.temperature)
-        header = torch.tensor([*random.key(request.seed), batch.prefix_length], dtype=torch.int32)
-        buffers.request[: 3 + n] = torch.cat([header, request.rows.to("cpu", torch.int32)])
-        if batch.prefix_length:
-            buffers.codes[:n, : batch.prefix_length] = request.codes.to(torch.int32)
+        buffers.write(slice(0, n), request, self.prior.codebook_size)
         if batch.state is not None:
             buffers.codes[:n] = batch.state.codes
             buffers.keys[:, :n, :, : batch.steps_done] = batch.state.keys
@@ -206,9 +196,3 @@ class CudaEngine:
         steps_done = batch.steps_done if batch.steps_done < self.prior.length else 0  # a finished batch needs no KV cache
         keys, values = (cache[:, :n, :, :steps_done].clone() for cache in (buffers.keys, buffers.values))
         batch.state = SwappedState(buffers.codes[:n].clone(), keys, values)
-
-
-def _filter_settings(settings: SamplingSettings) -> SamplingSettings | None:
-    """Return the settings captured in a graph: top-k and top-p. The temperature is read from a buffer."""
-    filtering = settings.top_k is not None or settings.top_p is not None
-    return replace(settings, temperature=1.0) if filtering else None

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from anytime.core import random
 from anytime.priors.transformer import Transformer
+from anytime.sampling.engines.base import Request
+from anytime.sampling.gumbel import filter_rows
 
 SMALL_BATCH = 256
 """Rows up to which the small fused kernels are faster than cuBLAS."""
 PDL = True
 """Programmatic dependent launch; Triton's interpreter, used in tests, does not support it."""
-
-LogitsFilter = Callable[[Tensor], Tensor]
 
 
 def cast_prior(prior: Transformer, dtype: torch.dtype) -> Transformer:
@@ -41,8 +42,10 @@ class StepBuffers:
     values: Tensor
     codes: Tensor  # [batch, length], int32
     position: Tensor  # [batch], int32: steps of each row
-    request: Tensor  # [3 + batch], int32: the two key words of the seed, the length of the prefix, the row numbers
-    temperature: Tensor  # [1], float32
+    request: Tensor  # [batch, 5], int32: two key words of the seed, row number, length of the prefix, whether it is active
+    temperature: Tensor  # [batch, 1], float32
+    top_k: Tensor  # [batch], int64, see `SamplingSettings.limits`
+    top_p: Tensor  # [batch], float32
 
     @staticmethod
     def empty(prior: Transformer, batch: int, device: torch.device) -> StepBuffers:
@@ -54,8 +57,26 @@ class StepBuffers:
         def int_zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        temperature = torch.ones(1, device=device)
-        return StepBuffers(keys, values, int_zeros(batch, c.length), int_zeros(batch), int_zeros(3 + batch), temperature)
+        temperature, top_p = torch.ones(batch, 1, device=device), torch.ones(batch, device=device)
+        top_k = torch.ones(batch, dtype=torch.long, device=device)
+        codes, position, request = int_zeros(batch, c.length), int_zeros(batch), int_zeros(batch, 5)
+        return StepBuffers(keys, values, codes, position, request, temperature, top_k, top_p)
+
+    def front(self, rows: int) -> StepBuffers:
+        """Return the buffers of the first rows, in the same memory."""
+        others = (self.codes, self.position, self.request, self.temperature, self.top_k, self.top_p)
+        return StepBuffers(self.keys[:, :rows], self.values[:, :rows], *(tensor[:rows] for tensor in others))
+
+    def write(self, slots: slice | Int[Tensor, " n"], request: Request, codebook_size: int) -> None:
+        """Set the settings and the given codes of a request's rows, and activate them."""
+        (first, second), rows, given = random.key(request.seed), request.rows.to("cpu", torch.int32), request.codes.shape[1]
+        numbers = torch.tensor([first, second, 0, given, 1], dtype=torch.int32).repeat(len(rows), 1)
+        numbers[:, 2] = rows
+        self.request[slots] = numbers.to(self.request.device)
+        self.temperature[slots] = request.settings.temperature
+        self.top_k[slots], self.top_p[slots] = request.settings.limits(codebook_size)
+        if given:
+            self.codes[slots, :given] = request.codes.to(self.codes.device, torch.int32)
 
 
 class CudaStep:
@@ -67,16 +88,15 @@ class CudaStep:
         self.prior, self.kernels = prior, triton_kernels
         self.precision = "ieee" if prior.tokens.weight.dtype is torch.float32 else "tf32"
         self.padded = power_of_two(prior.config.width)
-        self.unit_temperature = torch.ones(1, device=prior.tokens.weight.device)
 
-    def __call__(self, buffers: StepBuffers, logits_filter: LogitsFilter | None) -> None:
+    def __call__(self, buffers: StepBuffers, filters: bool) -> None:
         batch, c = len(buffers.position), self.prior.config
         h = self._embed(buffers)
         logits = self._forward_small(h, buffers) if batch <= SMALL_BATCH else self._forward_large(h, buffers)
         temperature = buffers.temperature
-        if logits_filter is not None:  # which takes logits divided by the temperature
-            logits = logits_filter(logits.float() / temperature)
-            temperature = self.unit_temperature
+        if filters:
+            logits = filter_rows(logits.float() / temperature, buffers.top_k, buffers.top_p)
+            temperature = torch.ones_like(temperature)
         self.kernels.sample_codes[batch,](
             logits, buffers.request, temperature, buffers.position, buffers.codes, c.length,
             c.codebook_size, BLOCK=power_of_two(c.codebook_size), **_launch(batch),

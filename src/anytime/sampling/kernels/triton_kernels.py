@@ -84,7 +84,7 @@ def embed(
         gdc_launch_dependents()
         gdc_wait()
     column = tl.arange(0, BLOCK)
-    at = tl.load(position + row)
+    at = tl.minimum(tl.load(position + row), length - 1)  # a finished row is computed and ignored
     token = tl.load(codes + row * length + at - 1, mask=at > 0, other=start_symbol)
     inside = column < width
     total = tl.load(tokens + token * width + column, mask=inside, other=0.0).to(tl.float32)
@@ -132,7 +132,7 @@ def attend(
         gdc_wait()
     column = tl.arange(0, PADDED)
     inside = column < DIM
-    at = tl.load(position + row)
+    at = tl.minimum(tl.load(position + row), length - 1)
     for head in tl.range(first, tl.minimum(first + GROUP, HEADS)):
         source = qkv + row * 3 * HEADS * DIM + head * DIM + column
         query = tl.load(source, mask=inside, other=0.0).to(tl.float32) * scale
@@ -180,7 +180,8 @@ def sample_codes(
 ):  # fmt: skip
     """argmax(logits / temperature + Gumbel noise) of one row; advances its position.
 
-    `request` holds the two key words of the seed, the length of the prefix, and the row numbers.
+    `request` has five numbers for each row: the two key words of the seed, the row number, the length of the prefix, and
+    whether the row is active. The code and the position of an inactive row stay as they are.
     """
     row = tl.program_id(0)
     if PDL:
@@ -189,17 +190,18 @@ def sample_codes(
     category = tl.arange(0, BLOCK)
     inside = category < categories
     at = tl.load(position + row)
-    row_number = tl.load(request + 3 + row)
-    first = _absorb(_absorb(tl.load(request), row_number), at)
-    second = _absorb(_absorb(tl.load(request + 1), row_number), at)
+    row_number = tl.load(request + 5 * row + 2)
+    first = _absorb(_absorb(tl.load(request + 5 * row), row_number), at)
+    second = _absorb(_absorb(tl.load(request + 5 * row + 1), row_number), at)
     word = _mix(_mix(category * -0x61C88647 + first) ^ second)
     uniform = (((word >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * 1.1920928955078125e-07
     noise = -tl.log(-tl.log(uniform))
     scores = tl.load(logits + row.to(tl.int64) * categories + category, mask=inside, other=0.0).to(tl.float32)
-    noised = tl.where(inside, scores / tl.load(temperature) + noise, float("-inf"))
+    noised = tl.where(inside, scores / tl.load(temperature + row) + noise, float("-inf"))
     chosen = tl.argmax(noised, 0)
-    tl.store(codes + row * length + at, chosen, mask=at >= tl.load(request + 2))
-    tl.store(position + row, at + 1)
+    is_active = (tl.load(request + 5 * row + 4) != 0) & (at < length)
+    tl.store(codes + row * length + at, chosen, mask=is_active & (at >= tl.load(request + 5 * row + 3)))
+    tl.store(position + row, at + 1, mask=is_active)
 
 
 @triton.jit
