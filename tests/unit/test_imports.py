@@ -28,14 +28,14 @@ TIERS = [
     {"baselines"},
     {"recipes"},  # above the baselines: their configs are built there too
     {"evaluation"},
-    {"experiments", "export"},
+    {"experiments", "export", "server"},
     {"cli"},
 ]
 TIER = {package: number for number, packages in enumerate(TIERS) for package in packages}
 ENTRANCES = {"anytime.__init__", "anytime.__main__"}  # they name parts of every tier
 CORE = {"torch", "numpy", "safetensors", "jaxtyping"}
 KERNELS = "anytime.sampling.kernels.triton_kernels"  # imported only by the cuda engine, on a GPU
-OUTSIDE_THE_CORE = {"cli"}
+OUTSIDE_THE_CORE = {"cli", "server"}
 
 
 def package(module: str) -> str:

@@ -22,6 +22,7 @@ VERBS = {
     "reconstruct": "Encode images or audio files and decode them from their first codes.",
     "evaluate": "Measure FID, error, bits and speed by number of codes, and write a report.",
     "reproduce": "Reproduce a figure or table of the paper. Without a name, list the experiments.",
+    "serve": "Serve models over HTTP: every answer is ready by its deadline, with fewer codes under load.",
     "export": "Export a run as a bundle: quantised weights with a model card.",
     "bench": "Measure sampling speed on this machine by engine, batch size and number of codes.",
     "info": "Describe a model and check its files.",
@@ -30,8 +31,7 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; for a user's mistake, print one sentence on stderr and exit with status 2."""
-    # Waiting threads must not spin: on a shared machine that takes the cores of others. Read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in anytime/__init__.py
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows a question mark

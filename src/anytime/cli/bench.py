@@ -1,4 +1,4 @@
-"""anytime bench sampling"""
+"""anytime bench sampling | serving"""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
 class Arguments(Common):
     """Arguments of `anytime bench`."""
 
-    benchmark: Annotated[Literal["sampling"], tyro.conf.Positional, option("sampling")]
-    """sampling: latency by engine, batch size and number of codes, decoding included."""
-    model: Annotated[str, tyro.conf.Positional, option("MODEL")] = "cifar10"
-    """The directory of a model; or mnist, cifar10, celeba or audiomnist for a recipe's networks with random weights."""
+    benchmark: Annotated[Literal["sampling", "serving"], tyro.conf.Positional, option("sampling|serving")]
+    """sampling: latency by engine, batch size and number of codes, decoding included. serving: deadlines kept, codes and
+    latency of `anytime serve` by load, with adaptation and without."""
+    model: Annotated[str | None, tyro.conf.Positional, option("MODEL")] = None
+    """sampling: the directory of a model; or mnist, cifar10 (the default), celeba or audiomnist for a recipe's networks with
+    random weights. serving: a model as `anytime serve` takes it, by default mnist."""
     recipe: Annotated[Literal["paper", "best"] | None, option("paper|best")] = None
     """Recipe of the networks with random weights; by default paper."""
     batches: Annotated[str, option("N,N,…")] = "1,100"
@@ -48,30 +50,87 @@ class Arguments(Common):
     """Largest number of repeats of a measurement; slow ones are repeated less often."""
     threads: Annotated[int | None, option("N")] = None
     """Number of CPU threads for all measurements."""
+    n: Annotated[int, option("N", aliases=("-n",))] = 8
+    """serving: samples of each request."""
+    seconds: Annotated[float, option("S")] = 4.0
+    """serving: seconds of each of 86 measurements."""
     out: Annotated[Path, option("DIR")] = Path("benchmarks/results")
-    """Directory for sampling/MODEL-DEVICE.json."""
+    """Directory for sampling/MODEL-DEVICE.json or serving/MODEL-DEVICE.json."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
+    """Run the benchmark and write its results."""
+    from anytime.cli.output import check_out_dir
+
+    for flag in ("threads", "every", "repeats", "n", "seconds"):
+        if (given := getattr(arguments, flag)) is not None and given < 1:
+            raise UserError(f"--{flag} must be at least 1, not {given}")
+    check_out_dir(arguments.out)
+    return _run_serving(arguments) if arguments.benchmark == "serving" else _run_sampling(arguments)
+
+
+def _run_serving(arguments: Arguments) -> dict[str, Any]:
+    """Serve a model and measure it under load."""
+    from anytime.cli.serve import check_packages
+    from anytime.core.environment import environment
+    from anytime.core.plots import can_plot, plot_png
+    from anytime.core.results import HOLDS, Results
+    from anytime.core.storage import write_atomic
+    from anytime.evaluation.model_card import redact_paths
+    from anytime.model import load
+    from anytime.server.benchmark import ServingSettings, decide, draw, measure
+    from anytime.server.engine import quality_by_codes
+
+    check_packages()
+    name = arguments.model or "mnist"
+    model = load(name, arguments.device)
+    options = () if arguments.device is None else ("--device", arguments.device)
+    settings = ServingSettings(model=name, n=arguments.n, seconds=arguments.seconds, options=options)
+    rows = measure(settings, model.length, quality_by_codes(model), _print_serving)
+    verdicts = decide(rows)
+    for verdict in verdicts:
+        print(f"{HOLDS[verdict.holds]}: {verdict.claim}: {verdict.evidence}")
+    schedule = f"{settings.n} samples a request, {settings.seconds:g} s a measurement, client in a process of its own"
+    title = f"{Path(name).name}-{model.device.type}"
+    command = redact_paths(typed_command())
+    results = Results("serving", title, command, environment(model.device), schedule, rows, verdicts)
+    path = results.write(arguments.out)
+    if can_plot():
+        write_atomic(path.with_suffix(".png"), plot_png(draw(rows, title)))
+    print(path)
+    return {"out": str(path), "rows": rows}
+
+
+def _print_serving(row: dict[str, Any]) -> None:
+    if row["series"] == "capacity":
+        full, one = (f"{row[key]:.0f} requests/s" for key in ("full", "one_code"))
+        print(f"alone {1000 * row['alone']:.1f} ms; capacity {full} with all codes, {one} with one code")
+        print(f"{'':<10} load  deadline  in time  refused  codes  p50 ms  p99 ms")
+        return
+    times = [f"{1000 * row[key]:>8.0f}" if row[key] is not None else f"{'-':>8}" for key in ("seconds_p50", "seconds_p99")]
+    codes = f"{row['codes']:>7.1f}" if row["codes"] is not None else f"{'-':>7}"
+    deadline = f"{1000 * row['deadline']:>7.0f} ms"
+    shares = f"{row['attainment']:>9.1%}{row['refused']:>9.1%}"
+    arrivals = "" if row["arrivals"] == "poisson" else row["arrivals"]
+    print(f"{row['series']:<10}{row['load']:>5.2f}{deadline}{shares}{codes}{''.join(times)}  {arrivals}".rstrip(), flush=True)
+
+
+def _run_sampling(arguments: Arguments) -> dict[str, Any]:
     """Measure every engine and the baseline, and write the results."""
     from importlib.metadata import distributions
 
     import torch
 
-    from anytime.cli.output import check_out_dir
     from anytime.core.environment import environment
     from anytime.core.results import Results
     from anytime.evaluation.benchmark import Schedule, decide, engine_speeds, hf_baseline_speeds
     from anytime.evaluation.hf_baseline import CACHES
     from anytime.evaluation.model_card import redact_paths
 
-    for flag in ("threads", "every", "repeats"):
-        if (given := getattr(arguments, flag)) is not None and given < 1:
-            raise UserError(f"--{flag} must be at least 1, not {given}")
-    check_out_dir(arguments.out)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    model = _model(arguments)
+    name = arguments.model or "cifar10"
+    model = _model(name, arguments)
     device = model.device.type
     batches, repeats = parse_ints(arguments.batches, "--batches", "1,100", minimum=1), arguments.repeats
     hf_batches = parse_ints(arguments.hf_batches or arguments.batches, "--hf-batches", "1,100", minimum=1)
@@ -94,15 +153,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     versions = {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}
     facts = environment(model.device) | versions
-    schedule = f"{'random weights, ' if arguments.model in SHAPES else ''}up to {repeats} repeats"
-    name = "-".join([Path(arguments.model).name, *(["best"] if arguments.recipe == "best" else []), device])
-    results = Results("sampling", name, redact_paths(typed_command()), facts, schedule, rows, verdicts)
+    schedule = f"{'random weights, ' if name in SHAPES else ''}up to {repeats} repeats"
+    title = "-".join([Path(name).name, *(["best"] if arguments.recipe == "best" else []), device])
+    results = Results("sampling", title, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
     print(path)
     return {"out": str(path), "rows": rows}
 
 
-def _model(arguments: Arguments) -> AnytimeModel:
+def _model(name: str, arguments: Arguments) -> AnytimeModel:
     import torch
 
     from anytime.core.device import pick_device
@@ -110,7 +169,7 @@ def _model(arguments: Arguments) -> AnytimeModel:
     from anytime.priors.transformer import TransformerConfig
     from anytime.recipes.presets import preset
 
-    name, device = arguments.model, pick_device(arguments.device)
+    device = pick_device(arguments.device)
     if Path(name).exists():
         if arguments.recipe is not None:
             raise UserError(f"--recipe chooses networks with random weights, but {name} is a trained model; leave it out")

@@ -1,0 +1,87 @@
+"""anytime serve MODEL..."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from anytime.cli.options import Common, option
+from anytime.core.errors import UserError
+
+EXAMPLES = ("anytime serve mnist", "anytime serve mnist cifar10 --port 8080", "anytime serve mnist --host 0.0.0.0 --token FILE")
+PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Common):
+    """Arguments of `anytime serve`."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, option("MODEL")]
+    """Run directories, directories of saved models, or names of bundled models."""
+    host: Annotated[str, option("ADDRESS")] = "127.0.0.1"
+    """Address to listen on. Other machines reach any address but the default; protect it with --token."""
+    port: Annotated[int, option("N")] = 8000
+    """Port to listen on; 0 for a free one."""
+    token: Annotated[Path | None, option("FILE")] = None
+    """File with a secret that every client must send; without it, everybody who reaches the address may use the server."""
+    engine: Annotated[Literal["eager", "cuda"] | None, option("eager|cuda")] = None
+    """Sampling engine; the default depends on the device."""
+    precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
+    """Precision of the cuda engine."""
+    slots: Annotated[int | None, option("N")] = None
+    """Samples in memory at once; by default 256 on a CPU and 2048 on a GPU."""
+    queue: Annotated[int, option("N")] = 512
+    """Requests in flight; more are refused with status 429."""
+    no_spare: Annotated[bool, option()] = False
+    """Do not keep a second engine process loaded, which takes over at once if the first one dies."""
+    fixed: Annotated[bool, option()] = False
+    """Do not shorten sequences under load: serve in order of arrival and drop what is late. For comparisons."""
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    """Serve until Ctrl-C or SIGTERM."""
+    check_packages()
+    if not arguments.models:
+        raise UserError("serve needs at least one model, such as `anytime serve mnist`")
+    for flag, value, most in (("port", arguments.port, MAX_PORT), ("queue", arguments.queue, 1 << 20)):
+        if not (0 if flag == "port" else 1) <= value <= most:
+            raise UserError(f"--{flag} must be between {0 if flag == 'port' else 1} and {most}, not {value}")
+    if arguments.slots is not None and not 1 <= arguments.slots <= 1 << 16:
+        raise UserError(f"--slots must be between 1 and {1 << 16}, not {arguments.slots}")
+    from anytime.server.messages import EngineSettings
+    from anytime.server.run import ServerSettings, serve
+
+    engine = EngineSettings(
+        models=arguments.models, device=arguments.device, engine=arguments.engine, precision=arguments.precision,
+        slots=arguments.slots, adaptive=not arguments.fixed,
+    )  # fmt: skip
+    settings = ServerSettings(
+        engine=engine, host=arguments.host, port=arguments.port, token=read_token(arguments.token),
+        max_requests=arguments.queue, spare=not arguments.no_spare,
+    )  # fmt: skip
+    serve(settings, lambda text: print(text, flush=True))
+    return {"served": list(arguments.models)}
+
+
+def check_packages() -> None:
+    """Refuse to serve without the packages that it needs."""
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        raise UserError(f"serving needs {', '.join(missing)}; run `pip install {' '.join(missing)}`")
+
+
+def read_token(path: Path | None) -> str | None:
+    """Read a secret of at least 16 characters from a file."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--token {path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        raise UserError(f"--token {path} must hold at least 16 printable ASCII characters without spaces")
+    return token

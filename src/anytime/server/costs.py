@@ -1,0 +1,107 @@
+"""What a step and a decode cost by number of rows: calibrated once, then corrected by every measurement."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+from anytime.sampling.latency import Delays, UsualTime
+
+EFFICIENT = 1.1
+"""A batch is large enough if a row costs at most this many times what it costs in the best one."""
+SLOW_AVERAGE = 0.01
+"""Weight of one measurement in the slow average of delays."""
+STALE_SECONDS = 0.5
+"""Age at which delays are forgotten: if everything is refused because of them, nothing new is measured."""
+MAX_CHUNK_SECONDS = 0.006
+"""Longest decode without looking at what else is due."""
+
+
+class Curve:
+    """Seconds by number of rows, linear between measurements.
+
+    >>> curve = Curve({1: 1.0, 3: 2.0})
+    >>> curve(1), curve(2), curve(3), curve(9)
+    (1.0, 1.5, 2.0, 6.0)
+    """
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        self.rows = sorted(seconds)
+        self.seconds = [seconds[rows] for rows in self.rows]
+
+    def __call__(self, rows: int) -> float:
+        if rows <= self.rows[0]:
+            return self.seconds[0]
+        if rows >= self.rows[-1]:
+            return self.seconds[-1] * rows / self.rows[-1]
+        after = bisect_left(self.rows, rows)
+        low, high = self.rows[after - 1], self.rows[after]
+        share = (rows - low) / (high - low)
+        return self.seconds[after - 1] + share * (self.seconds[after] - self.seconds[after - 1])
+
+    def efficient_rows(self) -> int:
+        """Return the smallest number of rows at which a row costs little more than in the best batch."""
+        each = [seconds / rows for rows, seconds in zip(self.rows, self.seconds, strict=True)]
+        return next(rows for rows, cost in zip(self.rows, each, strict=True) if cost <= EFFICIENT * min(each))
+
+
+class CostModel:
+    """Expected seconds of steps and decodes of one model on this machine, under its present load."""
+
+    def __init__(self, step: Curve, decode: Curve, clock: Callable[[], float] = time.monotonic) -> None:
+        self._step, self._decode, self._clock = step, decode, clock
+        self._slowdown, self._delays, self._measured_at = UsualTime(), Delays(), 0.0
+        self._line, self._slow_fraction = (0.0, 0.0), 0.0
+        self.batch = step.efficient_rows()
+        """Rows that are worth stepping together."""
+        short = [rows for rows in decode.rows if decode(rows) <= MAX_CHUNK_SECONDS]
+        self.chunk = max(short, default=decode.rows[0])
+        """Rows decoded at once."""
+
+    def step(self, rows: int) -> float:
+        """Return the seconds of one step."""
+        return self._step(rows) * self.slowdown
+
+    def decode(self, rows: int) -> float:
+        """Return the seconds of decoding, chunk by chunk."""
+        full, rest = divmod(rows, self.chunk)
+        return (full * self._decode(self.chunk) + (self._decode(rest) if rest else 0.0)) * self.slowdown
+
+    @property
+    def slowdown(self) -> float:
+        """The present speed of the machine: 1 as calibrated, 2 for half of it."""
+        return self._slowdown.seconds if len(self._slowdown) else 1.0
+
+    def add_step(self, rows: int, took: float) -> None:
+        """Add a measured step."""
+        self._add(self._step(rows), took)
+
+    def add_decode(self, rows: int, took: float) -> None:
+        """Add a measured decode of at most one chunk."""
+        self._add(self._decode(rows), took)
+
+    def _add(self, calibrated: float, took: float) -> None:
+        self._slowdown.add(took / calibrated)
+        if self._is_stale:
+            self._delays, self._slow_fraction = Delays(), 0.0
+        usual = calibrated * self.slowdown
+        self._delays.add(usual, took)
+        self._slow_fraction += SLOW_AVERAGE * (max(0.0, took / usual - 1) - self._slow_fraction)
+        once, fraction = self._delays.line()
+        # The larger of two averages: jobs that are refused come again, and would be accepted whenever the fast one is low.
+        self._line, self._measured_at = (once, max(fraction, self._slow_fraction)), self._clock()
+
+    @property
+    def _is_stale(self) -> bool:
+        return self._clock() - self._measured_at > STALE_SECONDS
+
+    @property
+    def delay_line(self) -> tuple[float, float]:
+        """The delay to expect for any work: what may happen once, and a fraction of the work."""
+        return (0.0, 0.0) if self._is_stale else self._line
+
+    def delay(self, work: float) -> float:
+        """Return the delay to expect for that much work."""
+        once, fraction = self.delay_line
+        return once + fraction * work
