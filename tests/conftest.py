@@ -36,7 +36,8 @@ class Record:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
-            self.rows.append({"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)})
+            row = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)}
+            self.rows.append(row | dict(report.user_properties))  # what a test measured, by `record_property`
 
     def pytest_sessionfinish(self) -> None:
         import torch

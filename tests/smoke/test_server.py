@@ -185,21 +185,23 @@ def test_every_answer_is_guarded(server: Server) -> None:
     assert server.get("/v1/models", Host="evil.example").status == 421, "a name of another site that points here"
 
 
-def test_work_stops_when_the_client_goes_away(server: Server) -> None:
-    """200 requests of a second each would take minutes; all clients leave at once."""
+def test_work_stops_when_the_clients_go_away(server: Server) -> None:
+    """200 clients give up after half a second; all of their requests would take many seconds."""
     server.wait_idle()
-    body = json.dumps({"n": 64, "seed": 1}).encode()
+    body = json.dumps({"n": 256, "seed": 1}).encode()
     clients = []
-    for _ in range(60):
+    for _ in range(200):
         client = socket.create_connection(("127.0.0.1", server.port))
         client.sendall(post(f"Content-Length: {len(body)}") + body)
         clients.append(client)
-    while server.stats()["queue"] < 30:
-        time.sleep(0.005)
+    time.sleep(0.5)
+    assert server.stats()["queue"] > 100
     for client in clients:
         client.close()
-    assert server.wait_idle() < 2.0
+    began = time.monotonic()
     assert server.post("/v1/samples", {"n": 1}).status == 200
+    assert time.monotonic() - began < 5.0
+    assert server.wait_idle() < 5.0, "all slots are free"
 
 
 def test_a_slow_reader_holds_no_slot(server: Server) -> None:

@@ -53,7 +53,7 @@ class Arguments(Common):
     n: Annotated[int, option("N", aliases=("-n",))] = 8
     """serving: samples of each request."""
     seconds: Annotated[float, option("S")] = 4.0
-    """serving: seconds of each of 86 measurements."""
+    """serving: least seconds of each of 86 measurements; those with long deadlines take longer."""
     out: Annotated[Path, option("DIR")] = Path("benchmarks/results")
     """Directory for sampling/MODEL-DEVICE.json or serving/MODEL-DEVICE.json."""
 
@@ -90,7 +90,7 @@ def _run_serving(arguments: Arguments) -> dict[str, Any]:
     verdicts = decide(rows)
     for verdict in verdicts:
         print(f"{HOLDS[verdict.holds]}: {verdict.claim}: {verdict.evidence}")
-    schedule = f"{settings.n} samples a request, {settings.seconds:g} s a measurement, client in a process of its own"
+    schedule = f"{settings.n} samples a request, at least {settings.seconds:g} s a measurement, client in a process of its own"
     title = f"{Path(name).name}-{model.device.type}"
     command = redact_paths(typed_command())
     results = Results("serving", title, command, environment(model.device), schedule, rows, verdicts)

@@ -23,6 +23,8 @@ CLOSED_CLIENTS, CLOSED_SECONDS = 16, 3.0
 MAX_CEILING = 0.8
 """Share of the one-code ceiling above which the load of four times capacity is not raised."""
 REFUSED = (429, 503)
+LONG_ENOUGH = 5
+"""Times its deadline that a measurement lasts at least: a queue that grows must have the time to become late."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class ServingSettings:
     n: int
     """Samples of each request."""
     seconds: float
-    """Of each measurement."""
+    """Of each measurement, at least."""
     options: tuple[str, ...] = ()
     """More options of `anytime serve`."""
     seed: int = 0
@@ -79,10 +81,11 @@ def measure(settings: ServingSettings, length: int, quality: Sequence[float | No
             else:
                 run(base(body={"n": settings.n}, clients=1, seconds=1.0))  # warms up
             for cell in cells(capacity):
-                arrivals = cell["arrival"](cell["load"] * capacity.full, settings.seconds, settings.seed)
+                seconds = max(settings.seconds, LONG_ENOUGH * cell["deadline"])
+                arrivals = cell["arrival"](cell["load"] * capacity.full, seconds, settings.seed)
                 sent = run(base(body={"n": settings.n, "deadline_ms": 1000 * cell["deadline"]}, arrivals=arrivals))
                 facts = {name: value for name, value in cell.items() if name != "arrival"}
-                rows.append({"series": series, **facts, **summarise(sent, cell["deadline"], settings.seconds, quality)})
+                rows.append({"series": series, **facts, **summarise(sent, cell["deadline"], seconds, quality)})
                 say(rows[-1])
     return rows
 
@@ -122,6 +125,7 @@ def summarise(sent: Sequence[Sent], deadline: float, seconds: float, quality: Se
     known = [value for each in answers if quality and (value := quality[each.codes - 1]) is not None]
     times = [each.seconds for each in answers]
     return {
+        "seconds": seconds,
         "requests": len(sent),
         "attainment": len(in_time) / len(sent),
         "answers": len(answers),
