@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from serving import Server, serving  # type: ignore[import-not-found]
 
 from anytime import Client, ServerError, UserError, load
 from anytime.model import AnytimeModel
+from anytime.server.load import Load, poisson, quantile, run
 
 pytestmark = pytest.mark.xdist_group("server")  # one server for all tests of this file
 TOKEN = "a-secret-of-some-length"
@@ -109,6 +112,37 @@ def test_a_deadline_shortens_or_is_refused_with_a_time(server: Server) -> None:
     refused = server.post("/v1/samples", {"n": 64, "deadline_ms": 1})
     assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1
     assert refused.document["possible_after_ms"] > 1
+
+
+def refusal_times(server: Server, count: int) -> list[float]:
+    """Seconds of requests whose deadline is too short, each on an open connection."""
+    connection, times = server.connect(), list[float]()
+    for _ in range(count):
+        began = time.monotonic()
+        connection.request("POST", "/v1/samples", '{"n": 64, "deadline_ms": 1}', {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        times.append(time.monotonic() - began)
+        assert answer.status == 429
+    connection.close()
+    return times
+
+
+def test_a_refusal_comes_at_once(server: Server) -> None:
+    assert quantile(refusal_times(server, 50), 0.5) < 0.010  # other tests run beside this one; the long form has p95
+
+
+def test_under_load_sequences_are_shortened_and_deadlines_kept(server: Server) -> None:
+    """The long form is `anytime bench serving`."""
+    base = Load(host="127.0.0.1", port=server.port, body={"n": 8}, clients=16, seconds=1.0)
+    capacity = len(run(base))
+    body = {"n": 8, "deadline_ms": 500}
+    sent = run(replace(base, body=body, arrivals=poisson(1.6 * capacity, 2.0, 0), clients=0))
+    answers = [each for each in sent if each.status == 200]
+    assert {each.status for each in sent} <= {200, 429}
+    assert len(answers) > 0.7 * len(sent)
+    assert sum(each.seconds <= 0.5 for each in answers) >= 0.95 * len(answers)
+    assert min(each.codes for each in answers) < 16
 
 
 def test_models_health_metrics_and_description(server: Server) -> None:
@@ -296,6 +330,16 @@ def test_openais_own_client_gets_images_and_partial_images(server: Server, model
         client.images.generate(prompt="a digit", n=10, extra_body={"deadline_ms": 0.5})
     assert [each.id for each in client.models.list()] == ["mnist"]
     client.close()
+
+
+def test_the_commands_of_the_page_on_serving_work_as_written(server: Server, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    lines = [line.replace(":8000", f":{server.port}") for line in page.splitlines() if line.startswith("curl ")]
+    assert len(lines) >= 4
+    outputs = [subprocess.run(shlex.split(line), cwd=tmp_path, capture_output=True, check=True).stdout for line in lines]
+    with Image.open(tmp_path / "grid.png") as grid:
+        assert grid.width > 4 * 28
+    assert b'"code_rows"' in outputs[1] and outputs[2].count(b"event: ") == 4 and b'"mnist"' in outputs[3]
 
 
 def test_requests_beyond_the_queue_are_refused_with_429() -> None:

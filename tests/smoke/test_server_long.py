@@ -13,7 +13,7 @@ from statistics import mean
 
 import pytest
 from serving import Server, serving
-from test_server import fuzz, wait_for
+from test_server import fuzz, refusal_times, wait_for
 
 from anytime.server.load import Load, Sent, poisson, quantile, run
 
@@ -99,6 +99,13 @@ def test_the_engine_killed_ten_times_under_load_answers_again_within_five_second
                 time.sleep(2.0)
         record_property("recovery_seconds", times)
         assert max(times) < 5.0
+
+
+def test_refusals_take_less_than_ten_milliseconds_under_load(record_property: Property) -> None:
+    with serving() as server, under_load(server, 0.8 * capacity(server)):
+        times = refusal_times(server, 500)
+        record_property("refusal_ms", {q: round(1000 * quantile(times, q), 2) for q in (0.5, 0.95, 0.99)})
+        assert quantile(times, 0.95) < 0.010
 
 
 def test_every_route_survives_long_fuzzing(record_property: Property) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from anytime.cli.options import Common, option
 from anytime.core.errors import UserError
 
-EXAMPLES = ("anytime serve mnist", "anytime serve mnist cifar10 --port 8080", "anytime serve mnist --host 0.0.0.0 --token FILE")
+if TYPE_CHECKING:
+    from anytime.server.ray_serve import Scale
+
+EXAMPLES = (
+    "anytime serve mnist",
+    "anytime serve mnist cifar10 --port 8080",
+    "anytime serve mnist --host 0.0.0.0 --token FILE",
+    "anytime serve mnist --ray --replicas 1-4",
+)
 PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 MAX_PORT = 65535
 
@@ -41,6 +49,12 @@ class Arguments(Common):
     """Do not keep a second engine process loaded, which takes over at once if the first one dies."""
     fixed: Annotated[bool, option()] = False
     """Do not shorten sequences under load: serve in order of arrival and drop what is late. For comparisons."""
+    ray: Annotated[bool, option()] = False
+    """Serve with Ray Serve: several replicas, in the cluster that RAY_ADDRESS names or in a new one on this machine."""
+    replicas: Annotated[str | None, option("N|MIN-MAX")] = None
+    """With --ray: number of replicas, by default 1; or a range such as 1-4, to scale with the requests in flight."""
+    target_requests: Annotated[int | None, option("N")] = None
+    """With --replicas MIN-MAX: requests in flight that each replica should have, by default 16."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
@@ -56,6 +70,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.server.messages import EngineSettings
     from anytime.server.run import ServerSettings, serve
 
+    scale = read_scale(arguments)
     engine = EngineSettings(
         models=arguments.models, device=arguments.device, engine=arguments.engine, precision=arguments.precision,
         slots=arguments.slots, adaptive=not arguments.fixed,
@@ -64,8 +79,34 @@ def run(arguments: Arguments) -> dict[str, Any]:
         engine=engine, host=arguments.host, port=arguments.port, token=read_token(arguments.token),
         max_requests=arguments.queue, spare=not arguments.no_spare,
     )  # fmt: skip
-    serve(settings, lambda text: print(text, flush=True))
+    if scale is None:
+        serve(settings, say)
+    else:
+        from anytime.server.ray_serve import serve_with_ray
+
+        serve_with_ray(settings, scale, say)
     return {"served": list(arguments.models)}
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def read_scale(arguments: Arguments) -> Scale | None:
+    """Return how many replicas to run; None without Ray."""
+    from anytime.server.ray_serve import TARGET_REQUESTS, Scale, parse_replicas
+
+    if not arguments.ray:
+        for flag, value in (("replicas", arguments.replicas), ("target-requests", arguments.target_requests)):
+            if value is not None:
+                raise UserError(f"--{flag} needs --ray")
+        return None
+    least, most = parse_replicas(arguments.replicas or "1")
+    target, queue = arguments.target_requests, arguments.queue
+    if target is not None and not 1 <= target <= queue:
+        raise UserError(f"--target-requests must be between 1 and {queue} (--queue), not {target}")
+    return Scale(least=least, most=most, target_requests=target or min(TARGET_REQUESTS, queue))
 
 
 def check_packages() -> None:

@@ -33,6 +33,7 @@ from anytime.server.messages import (
     Stats,
     Submit,
 )
+from anytime.server.outbox import Outbox
 from anytime.server.scheduler import Job, Scheduler
 
 STATS_SECONDS = 0.25
@@ -73,7 +74,7 @@ class EngineLoop:
         adaptive: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.connection, self.clock = connection, clock
+        self.connection, self.outbox, self.clock = connection, Outbox(connection), clock
         self.served = {each.info.name: each for each in served}
         self.scheduler = Scheduler(min(each.table.capacity for each in served), adaptive=adaptive)
         self.jobs: dict[int, Job] = {}
@@ -82,19 +83,20 @@ class EngineLoop:
 
     def run(self) -> None:
         """Serve until the connection is closed."""
-        self.connection.send(self._ready())
+        self.outbox.send(self._ready())
         while True:
             self.turn()
 
     def turn(self) -> None:
         """Take what has arrived, then do one piece of work. Its time counts from the end of the last piece."""
+        self.outbox.flush()
         while self.connection.poll():
             self._take(self.connection.recv())
         action = self.scheduler.next(self.clock())
         if action.kind == "wait":
             if not self._refine_parked():
                 self._send_stats()
-                self.connection.poll(STATS_SECONDS)
+                self.outbox.wait(STATS_SECONDS)
             self._turned_at = self.clock()
             return
         work = {"step": self._step, "decode": self._decode, "refine": self._refine, "expire": self._expire}[action.kind]
@@ -139,7 +141,7 @@ class EngineLoop:
         possible_after = self.scheduler.refusal(job, now)
         if possible_after is not None:
             self._release(job.payload)
-            self.connection.send(Refused(submit.number, possible_after + now - submit.arrived))
+            self.outbox.send(Refused(submit.number, possible_after + now - submit.arrived))
             return
         self.jobs[submit.number] = job
         self.scheduler.add(job)
@@ -207,7 +209,7 @@ class EngineLoop:
     def _fail(self, job: Job, reason: str) -> None:
         print(f"request {job.number} failed: {reason}", file=sys.stderr, flush=True)
         self._finish(job)
-        self.connection.send(Failed(job.number, reason))
+        self.outbox.send(Failed(job.number, reason))
 
     def _count(self, job: Job) -> None:
         """Update the number of codes from the job's slots."""
@@ -259,12 +261,12 @@ class EngineLoop:
             raise ValueError("the sample is not finite")
         data = to_uint8(data) if job.payload.submit.as_bytes else data.float()
         answer = Answer(job.number, codes.int().cpu().numpy(), data.cpu().numpy(), final, job.deadline - self.clock())
-        self.connection.send(answer)
+        self.outbox.send(answer)
 
     def _expire(self, jobs: list[Job]) -> None:
         for job in jobs:
             self._finish(job)
-            self.connection.send(Expired(job.number))
+            self.outbox.send(Expired(job.number))
 
     def _finish(self, job: Job) -> None:
         """Forget a job and free its slots, unless they are parked."""
@@ -311,7 +313,7 @@ class EngineLoop:
         waiting = sum(not job.has_slots for job in jobs)
         costs = next(iter(self.served.values())).costs
         choice = self._choice(torch.get_num_threads())
-        self.connection.send(Stats(len(jobs), waiting, used, self._step_seconds, level, costs.slowdown, choice))
+        self.outbox.send(Stats(len(jobs), waiting, used, self._step_seconds, level, costs.slowdown, choice))
 
 
 def _settings(submit: Submit) -> tuple[object, ...]:

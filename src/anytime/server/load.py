@@ -17,6 +17,8 @@ from anytime.server.run import new_event_loop
 START = "from anytime.server.load import main; main()"
 GIVE_UP_SECONDS = 10.0
 """After its deadline, a request is waited for this long."""
+REUSE_SECONDS = 5.0
+"""Idle connections are used again for this long; the server closes them after a longer time."""
 BURST_SECONDS, BURST_SHARE = 0.5, 0.25
 """A bursty load sends everything in a quarter of the time, half a second at a time."""
 
@@ -86,7 +88,7 @@ class Connections:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []  # since when, the longest first
         deadline = load.body.get("deadline_ms") or 30_000
         self._patience = deadline / 1000 + GIVE_UP_SECONDS
 
@@ -97,8 +99,15 @@ class Connections:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return 0, 0
 
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        while self._idle and time.monotonic() - self._idle[0][0] > REUSE_SECONDS:
+            self._idle.pop(0)[2].close()
+        if self._idle:
+            return self._idle.pop()[1:]
+        return await asyncio.open_connection(self.load.host, self.load.port)
+
     async def _send(self, number: int) -> tuple[int, int]:
-        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self.load.host, self.load.port)
+        reader, writer = await self._connect()
         body = json.dumps({**self.load.body, "seed": number}).encode()
         head = (
             f"POST /v1/samples HTTP/1.1\r\nHost: {self.load.host}\r\nContent-Type: application/json\r\n"
@@ -108,7 +117,7 @@ class Connections:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
         await reader.readexactly(int(headers.get("content-length", "0")))
-        self._idle.append((reader, writer))
+        self._idle.append((time.monotonic(), reader, writer))
         return int(lines[0].split()[1]), int(headers.get("anytime-codes", "0"))
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+HEADER_BYTES = 4
+"""Length of a message, big-endian, as `multiprocessing.connection` writes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Curves:

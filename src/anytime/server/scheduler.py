@@ -14,7 +14,7 @@ import math
 import time
 from bisect import bisect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -90,8 +90,9 @@ class Action(NamedTuple):
 class Scheduler:
     """Decides the order of work of all jobs of an engine."""
 
-    def __init__(self, capacity: int, *, adaptive: bool = True) -> None:
+    def __init__(self, capacity: int, *, adaptive: bool = True, timer: Callable[[], float] = time.perf_counter) -> None:
         self.capacity = capacity  # slots
+        self._timer = timer  # of the planning itself
         self.adaptive = adaptive
         """Whether sequences are shortened. Otherwise jobs are served in order of arrival, and expire at their deadline."""
         self.jobs: list[Job] = []  # the most urgent first
@@ -158,14 +159,14 @@ class Scheduler:
         """Set the codes that each job has time for: the same for everybody, and more for jobs whose deadlines allow more."""
         if now < self._plan_until or not self.jobs:
             return
-        began = time.perf_counter()
+        began = self._timer()
         self._price()
         if self.adaptive:
             self._set_levels(now)
         else:
             for job in self.jobs:
                 job.planned = job.target
-        self._plan_until = now + max(MIN_PLAN_SECONDS, (time.perf_counter() - began) / MAX_PLANNING)
+        self._plan_until = now + max(MIN_PLAN_SECONDS, (self._timer() - began) / MAX_PLANNING)
 
     def _price(self) -> None:
         rows: dict[CostModel, int] = {}

@@ -20,6 +20,7 @@ from typing import Any
 
 from anytime.core.errors import UserError
 from anytime.server.messages import (
+    HEADER_BYTES,
     Answer,
     Cancel,
     Drain,
@@ -38,15 +39,17 @@ from anytime.server.messages import (
 START = "import sys; from anytime.server.engine import from_socket; from_socket(int(sys.argv[1]))"
 SILENCE_SECONDS = 10.0
 """An engine that says nothing for so long is hung, and is killed."""
-HEADER_BYTES = 4
-"""Length of a message, big-endian, as `multiprocessing.connection` writes it."""
+MAX_PENDING_BYTES = 1 << 20
+"""Of a request's refinements that wait for a slow reader."""
+READ_BYTES = 1 << 22
+"""Of the engine's messages, read ahead."""
 
 Reply = Answer | Refused | Failed | Expired
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request in flight. Refinements that nobody took are replaced by newer ones, so a slow reader holds up nothing."""
+    """A request in flight. Of refinements that nobody took, the oldest give way: a slow reader holds up nothing."""
 
     submit: Submit
     _replies: list[Reply] = field(default_factory=list)
@@ -54,10 +57,14 @@ class Ticket:
 
     def put(self, reply: Reply) -> None:
         """Add a reply of the engine."""
-        if self._replies and isinstance(self._replies[-1], Answer) and not self._replies[-1].final:
-            self._replies.pop()
+        size = reply.data.nbytes if isinstance(reply, Answer) else 0
+        while self._replies and isinstance(oldest := self._replies[0], Answer) and self._pending() + size > MAX_PENDING_BYTES:
+            self._replies.remove(oldest)
         self._replies.append(reply)
         self._arrived.set()
+
+    def _pending(self) -> int:
+        return sum(reply.data.nbytes for reply in self._replies if isinstance(reply, Answer))
 
     async def next(self) -> Reply:
         """Wait for the next reply."""
@@ -91,7 +98,7 @@ class EngineProcess:
             self.process = await asyncio.create_subprocess_exec(
                 *command, pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
             )
-        self.reader, self.writer = await asyncio.open_connection(sock=ours)
+        self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=READ_BYTES)
         self.send(self.settings)
 
     def send(self, message: Incoming | EngineSettings) -> None:

@@ -31,6 +31,10 @@ class Engine:
         served = ServedModel(model, describe("tiny", model, costs, slots), self.table, costs, CURVES)
         self.loop, self.connection = EngineLoop(theirs, [served], **options), theirs
 
+    def close(self) -> None:
+        for end in (self.loop.outbox, self.ours, self.connection):
+            end.close()
+
     def submit(self, number: int, n: int = 2, **more: Any) -> None:
         now = time.monotonic()
         given = {"seed": 7, "prefix": ((),) * n, "codes": 8, "deadline": now + 60, "arrived": now, **more}
@@ -55,8 +59,7 @@ class Engine:
 def engine(tiny: AnytimeModel) -> Iterator[Engine]:
     made = Engine(tiny)
     yield made
-    made.ours.close()
-    made.connection.close()
+    made.close()
 
 
 def codes(model: AnytimeModel, n: int = 2, **settings: Any) -> list[list[int]]:
@@ -170,6 +173,7 @@ def test_parked_answers_give_way_to_new_requests(tiny: AnytimeModel) -> None:
     (answer,) = engine.replies()
     assert answer.codes.tolist() == codes(tiny, 4)
     assert engine.table.free == 4 and not engine.loop.parked
+    engine.close()
 
 
 def test_other_settings_do_not_continue_a_parked_answer(engine: Engine, tiny: AnytimeModel) -> None:
@@ -197,6 +201,7 @@ def test_the_end_of_the_connection_ends_the_loop(tiny: AnytimeModel) -> None:
     engine.ours.close()
     with pytest.raises((EOFError, BrokenPipeError, ConnectionResetError)):
         engine.loop.run()
+    engine.close()
 
 
 def test_it_is_ready_when_it_says_so(engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,11 @@ DECODE = {rows: 0.0004 * rows for rows in (1, 8, 16, 64)}
 FULL = LENGTH * (0.0003 + 0.00005 * 64) / 8 + 0.0004 * ROWS
 """Seconds of the machine for a request with all codes, in full batches."""
 ONE_CODE = 0.0003 + 0.00005 * ROWS + 0.0004 * ROWS
+
+
+def scheduler(capacity: int, **options: Any) -> Scheduler:
+    """A scheduler whose planning takes no time."""
+    return Scheduler(capacity, timer=lambda: 0.0, **options)
 
 
 @dataclass
@@ -115,7 +121,7 @@ def arrivals(load: float, seconds: float, seed: int = 0) -> list[float]:
 
 
 def test_alone_a_job_gets_all_its_codes() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     machine.serve([0.0], 10.0)
     assert machine.done[0].count == LENGTH
     assert [action.kind for action in machine.actions] == ["step"] * LENGTH + ["decode", "wait"]
@@ -124,7 +130,7 @@ def test_alone_a_job_gets_all_its_codes() -> None:
 def test_a_deadline_cuts_the_codes() -> None:
     counts = []
     for within in (0.006, 0.010, 0.014, 0.1):
-        machine = Machine(Scheduler(256))
+        machine = Machine(scheduler(256))
         machine.serve([0.0], within)
         assert not machine.late
         counts.append(machine.done[0].count)
@@ -135,7 +141,7 @@ def test_a_deadline_cuts_the_codes() -> None:
 def test_under_load_sequences_shorten_and_deadlines_hold(within: float) -> None:
     codes = []
     for load in (0.4, 1.0, 1.5, 2.0):
-        machine = Machine(Scheduler(256))
+        machine = Machine(scheduler(256))
         machine.serve(arrivals(load, 3.0), within)
         assert not machine.late
         assert len(machine.refused) <= 0.01 * (len(machine.refused) + len(machine.done))
@@ -145,7 +151,7 @@ def test_under_load_sequences_shorten_and_deadlines_hold(within: float) -> None:
 
 
 def test_without_adaptation_the_same_load_loses_most_deadlines() -> None:
-    machine = Machine(Scheduler(256, adaptive=False))
+    machine = Machine(scheduler(256, adaptive=False))
     machine.serve(arrivals(2.0, 3.0), 0.25)
     total = len(machine.done) + len(machine.expired)
     assert (len(machine.done) - len(machine.late)) / total < 0.5
@@ -154,7 +160,7 @@ def test_without_adaptation_the_same_load_loses_most_deadlines() -> None:
 
 
 def test_far_beyond_capacity_some_are_refused_and_nobody_is_late() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     machine.serve(arrivals(8.0, 2.0), 0.1)
     assert not machine.late
     assert 0.3 < len(machine.refused) / (len(machine.refused) + len(machine.done)) < 0.9
@@ -163,13 +169,13 @@ def test_far_beyond_capacity_some_are_refused_and_nobody_is_late() -> None:
 
 def test_a_slow_machine_and_stalls_are_followed() -> None:
     rng = random.Random(1)
-    machine = Machine(Scheduler(256), slower=lambda: 2.0 if rng.random() < 0.9 else 4.0)
+    machine = Machine(scheduler(256), slower=lambda: 2.0 if rng.random() < 0.9 else 4.0)
     machine.serve(arrivals(0.8, 3.0), 0.2)
     assert len(machine.late) <= 0.01 * len(machine.done)
 
 
 def test_a_refusal_says_when_it_could_be_served() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     for number in range(20):
         machine.submit(machine.job(number, 0.2))
     job = machine.job(99, 0.003)
@@ -180,7 +186,7 @@ def test_a_refusal_says_when_it_could_be_served() -> None:
 
 
 def test_a_job_that_would_make_others_late_is_refused() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     fits = 0
     while machine.submit(machine.job(fits, 0.1)):
         fits += 1
@@ -192,7 +198,7 @@ def test_a_job_that_would_make_others_late_is_refused() -> None:
 
 
 def test_the_urgent_go_first() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     machine.submit(machine.job(0, 2.0))
     for number in range(1, 5):
         machine.submit(machine.job(number, 0.05))
@@ -204,7 +210,7 @@ def test_the_urgent_go_first() -> None:
 
 def test_nobody_starves() -> None:
     """A job without a hurry is served beside an endless stream of urgent ones."""
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     busy = arrivals(2.0, 4.0)
     for number, at in enumerate(busy):
         while machine.now < at and machine.turn():
@@ -218,7 +224,7 @@ def test_nobody_starves() -> None:
 
 
 def test_everybody_gets_about_as_many_codes() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     for number in range(12):
         assert machine.submit(machine.job(number, 0.08))
     while machine.turn():
@@ -228,7 +234,7 @@ def test_everybody_gets_about_as_many_codes() -> None:
 
 
 def test_rows_without_free_slots_wait() -> None:
-    machine = Machine(Scheduler(16))
+    machine = Machine(scheduler(16))
     for number in range(6):
         machine.submit(machine.job(number, 5.0))
     while machine.turn():
@@ -238,14 +244,14 @@ def test_rows_without_free_slots_wait() -> None:
 
 
 def test_refinements_are_shown_while_there_is_time() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     job = machine.job(0, 5.0)
     job.every = 4
     machine.submit(job)
     while machine.turn():
         pass
     assert [action.kind for action in machine.actions].count("refine") == 3, "at 4, 8 and 12 codes; the last is the answer"
-    hurried = Machine(Scheduler(256))
+    hurried = Machine(scheduler(256))
     job = hurried.job(0, 0.012)
     job.every = 1
     hurried.submit(job)
@@ -256,7 +262,7 @@ def test_refinements_are_shown_while_there_is_time() -> None:
 
 
 def test_a_prefix_is_an_answer_if_there_is_no_time_for_more() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     short = machine.job(0, MARGIN + 0.0004 * ROWS + 1e-4, count=5, lead=6)
     machine.submit(short)
     longer = machine.job(1, 1.0, count=5, lead=6)
@@ -267,7 +273,7 @@ def test_a_prefix_is_an_answer_if_there_is_no_time_for_more() -> None:
 
 
 def test_large_requests_are_decoded_in_chunks_between_which_others_are_served() -> None:
-    machine = Machine(Scheduler(256))
+    machine = Machine(scheduler(256))
     machine.submit(machine.job(0, 10.0, size=64, target=1))
     while machine.scheduler.jobs[0].decoded == 0:
         machine.turn()
@@ -283,7 +289,7 @@ def test_large_requests_are_decoded_in_chunks_between_which_others_are_served() 
     st.integers(40, 256),
 )
 def test_whatever_is_accepted_is_answered_in_time(requests: list[tuple[float, float, int, int]], capacity: int) -> None:
-    machine = Machine(Scheduler(capacity))
+    machine = Machine(scheduler(capacity))
     for number, (at, within, size, target) in enumerate(sorted(requests)):
         while machine.now < at and machine.turn():
             pass
