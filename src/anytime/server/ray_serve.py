@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from anytime.core.errors import UserError
 from anytime.server.http import build_app
 from anytime.server.messages import EngineSettings, Ready
-from anytime.server.run import DRAIN_SECONDS, ServerSettings, bind, is_loopback
+from anytime.server.run import DRAIN_SECONDS, ServerSettings, allowed_hosts, announce, bind, is_loopback
 from anytime.server.service import Service
 from anytime.server.supervisor import Supervisor
 
@@ -54,6 +54,15 @@ class Scale:
     most: int = 1
     target_requests: int = TARGET_REQUESTS
     """Requests in flight per replica that autoscaling aims at."""
+
+    def __str__(self) -> str:
+        """The number of replicas in words.
+
+        >>> str(Scale()), str(Scale(least=1, most=4))
+        ('1 replica', '1 to 4 replicas')
+        """
+        count = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+        return f"{count} replica{'' if self.most == 1 else 's'}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def serve_with_ray(settings: ServerSettings, scale: Scale, say: Callable[[str], 
     on_signals(signal.default_int_handler)  # KeyboardInterrupt; after Ray, which has handlers of its own
     try:
         handle = deploy(ray, settings, scale)
-        announce(settings, scale, handle.describe.remote().result(), say)
+        announce(settings, handle.describe.remote().result(), say, f"; {scale}")
         while True:
             time.sleep(3600.0)
     except KeyboardInterrupt:
@@ -220,20 +229,3 @@ def shut_down(ray: Any) -> None:
             if "RAY_ADDRESS" in os.environ:
                 ray.serve.shutdown()
         ray.shutdown()
-
-
-def allowed_hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Return the host names that requests may have; None for all."""
-    if settings.token is not None or not is_loopback(settings.host):
-        return None
-    return frozenset({"localhost", "127.0.0.1", "[::1]", settings.host})
-
-
-def announce(settings: ServerSettings, scale: Scale, ready: Ready, say: Callable[[str], None]) -> None:
-    """Say what is served, by how many replicas, and where."""
-    names, host = ", ".join(info.name for info in ready.models), settings.host
-    count = str(scale.least) if scale.least == scale.most else f"{scale.least} to {scale.most}"
-    say(f"{names} on {ready.hardware}: {ready.choice}; {count} replica{'' if scale.most == 1 else 's'}")
-    if not is_loopback(host) and settings.token is None:
-        say(f"WARNING: LISTENING ON {host} WITHOUT A TOKEN: EVERYBODY WHO REACHES THIS MACHINE CAN USE IT")
-    say(f"http://{f'[{host}]' if ':' in host else host}:{settings.port}")

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
@@ -84,25 +84,30 @@ async def _serve(settings: ServerSettings, bound: socket.socket, say: Callable[[
     try:
         ready = await supervisor.start()
         service = Service(supervisor, ready, max_requests=settings.max_requests)
-        await _run_web(settings, bound, service, lambda: _announce(settings, bound, ready, say))
+        settings = replace(settings, port=bound.getsockname()[1])  # 0 stands for a free one
+        await _run_web(settings, bound, service, lambda: announce(settings, ready, say))
     finally:
         await supervisor.stop()
 
 
-def _announce(settings: ServerSettings, bound: socket.socket, ready: Ready, say: Callable[[str], None]) -> None:
-    host, port = bound.getsockname()[:2]
-    names = ", ".join(info.name for info in ready.models)
-    say(f"{names} on {ready.hardware}: {ready.choice}")
-    if not is_loopback(settings.host) and settings.token is None:
+def announce(settings: ServerSettings, ready: Ready, say: Callable[[str], None], more: str = "") -> None:
+    """Say what is served, what was measured, and where; warn if everybody can use it."""
+    names, host = ", ".join(info.name for info in ready.models), settings.host
+    say(f"{names} on {ready.hardware}: {ready.choice}{more}")
+    if not is_loopback(host) and settings.token is None:
         say(f"WARNING: LISTENING ON {host} WITHOUT A TOKEN: EVERYBODY WHO REACHES THIS MACHINE CAN USE IT")
-    say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    say(f"http://{f'[{host}]' if ':' in host else host}:{settings.port}")
+
+
+def allowed_hosts(settings: ServerSettings) -> frozenset[str] | None:
+    """Return the host names that requests may have; None for all."""
+    if settings.token is not None or not is_loopback(settings.host):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", settings.host})
 
 
 async def _run_web(settings: ServerSettings, bound: socket.socket, service: Service, started: Callable[[], None]) -> None:
-    hosts = None
-    if settings.token is None and is_loopback(settings.host):
-        hosts = frozenset({"localhost", "127.0.0.1", "[::1]", settings.host})
-    app = build_app(service, token=settings.token, hosts=hosts)
+    app = build_app(service, token=settings.token, hosts=allowed_hosts(settings))
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30,
         timeout_graceful_shutdown=CLOSE_SECONDS, server_header=False, backlog=1024,

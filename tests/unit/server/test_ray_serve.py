@@ -14,8 +14,8 @@ import pytest
 from anytime.cli import main
 from anytime.server import ray_serve
 from anytime.server.messages import EngineSettings
-from anytime.server.ray_serve import Ingress, Replica, Scale, allowed_hosts, parse_replicas
-from anytime.server.run import ServerSettings
+from anytime.server.ray_serve import Ingress, Replica, Scale, parse_replicas
+from anytime.server.run import ServerSettings, allowed_hosts
 
 SETTINGS = ServerSettings(engine=EngineSettings(models=("mnist",)))
 
