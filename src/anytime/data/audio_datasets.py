@@ -17,12 +17,13 @@ from anytime.core.errors import UserError
 from anytime.core.random import permutation
 from anytime.data.audio_io import LOUDNESS, SAMPLE_RATE, SUFFIXES, read_recordings
 from anytime.data.dataset import VALIDATION, Dataset, Labels, ReadOptions
-from anytime.data.files import DataFile, find_files
+from anytime.data.files import DataFile, find_files, read_limited
 from anytime.data.recordings import CROP, Recordings
 
 MIN_RECORDINGS = 10  # without speakers: a tenth of fewer leaves no recording for validation
 _DIGIT = re.compile(r"(\d)_(\d+)_\d+\.\w+")  # digit_speaker_take
 _UTTERANCE = re.compile(r"([ps]\d+)_(\d+)(?:_mic(\d))?\.\w+")  # speaker_utterance[_microphone]
+_MAX_LIST = 1 << 20  # bytes of speaker-info.txt: the published one has 6 thousand
 _VCTK = ("wav48_silence_trimmed", "wav48")  # the first is preferred; without both, the speakers' folders are at the top
 
 
@@ -65,7 +66,7 @@ def _listed_speakers(root: Path) -> set[str]:
     named: set[str] = set()
     for base in (root, *(path for path in root.glob("VCTK*") if path.is_dir())):
         if (base / "speaker-info.txt").is_file():
-            lines = (base / "speaker-info.txt").read_text(errors="replace").splitlines()
+            lines = read_limited(base / "speaker-info.txt", _MAX_LIST).decode(errors="replace").splitlines()
             words = [line.split()[0] for line in lines if line.strip()]
             named |= {f"p{word}" if word.isdigit() else word for word in words}  # the first edition omits the p
         for folder in (base, *(base / name for name in ("txt", *_VCTK) if (base / name).is_dir())):

@@ -1,6 +1,7 @@
 """Audio files: read as mono int16 at 16 kHz, one file or many, and written as WAV.
 
-Files are read and resampled block by block, so a file of hours is never held in memory.
+Files are read and resampled block by block, so a file of hours is never held in memory; one longer than `MAX_HOURS` is
+refused, because a few kilobytes of a compressed format can hold days of silence.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +24,13 @@ from torch import Tensor
 from anytime.core.errors import UserError
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path, write_atomic
-from anytime.data.files import DataFile, decoded_path
+from anytime.data.files import DataFile, Stream, decoded_path, reason
 from anytime.data.recordings import Recordings, segment_recordings
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"}
 SAMPLE_RATE = 16_000
+MIN_RATE, MAX_RATE, MAX_HOURS = 1_000, 768_000, 24
+"""Sample rates, in Hz, and the duration of files that are read."""
 TARGET_RMS, MAX_PEAK = 0.1, 0.99
 """The RMS that a recording is scaled to, unless its peak would exceed `MAX_PEAK`."""
 LOUDNESS = f"each scaled to an RMS of {TARGET_RMS} (-20 dBFS) or a peak of {MAX_PEAK}, whichever comes first"
@@ -34,8 +38,11 @@ PREPROCESSING = f"mean of the channels, soxr to {SAMPLE_RATE} Hz, {LOUDNESS}"  #
 INT16_MAX = 32_767  # int16 of 1.0; -32,768 marks padding, see recordings.PADDING
 _MAGIC_NUMBERS = (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b".snd", b"caff", b"riff")
 _CONTAINERS = ((b"RIFF", b"WAVE"), (b"RF64", b"WAVE"), (b"FORM", b"AIFF"), (b"FORM", b"AIFC"))
-_BLOCK = 1 << 18  # frames
+_AudioFile = Any  # soundfile.SoundFile: imported only where audio is read
+_PACKAGES = "soundfile soxr"  # the extra `audio`
+_BLOCK = 1 << 18  # samples, all channels together
 _CLIP_LEVEL, _CLIP_FRACTION = 0.999, 1e-3  # a file is clipped if this fraction of its samples is at full scale
+_MAX_SAMPLE = 1e10  # above any 32-bit integer stored as a float; beyond it, sums overflow
 _SILENCE_PEAK = 1e-6  # below this peak there is nothing to scale
 
 
@@ -63,8 +70,8 @@ def measure_loudness(file: DataFile) -> Loudness:
     frames, squares, peak, clipped_frames = 0, 0.0, 0.0, 0
     with _open(file) as (blocks, _):
         for block in blocks:
-            if not np.isfinite(block).all():
-                raise UserError(f"{file.path} holds samples that are not numbers (NaN or infinity): remove or repair it")
+            if not (np.abs(block) <= _MAX_SAMPLE).all():
+                raise UserError(f"{file.path} holds samples that are not numbers (NaN, infinity or huge): remove or repair it")
             mono = block.mean(1)
             frames += len(mono)
             squares += float(np.square(mono, dtype=np.float64).sum())
@@ -98,11 +105,48 @@ def _open(file: DataFile) -> Iterator[tuple[Iterator[Float[np.ndarray, "time cha
     soundfile = _module("soundfile")
     with file.open() as stream:
         try:
-            with soundfile.SoundFile(stream) as audio:
-                yield audio.blocks(_BLOCK, dtype="float32", always_2d=True), audio.samplerate
-        except (RuntimeError, TypeError) as error:
-            reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
-            raise UserError(f"{file.path} is not a readable audio file ({reason}): remove or replace it") from error
+            with soundfile.SoundFile(_SafeStream(stream)) as audio:
+                _check_rate(file, audio.samplerate)
+                yield _blocks(file, audio), audio.samplerate
+        except UserError:
+            raise
+        except (RuntimeError, TypeError, ValueError, AssertionError, MemoryError) as error:
+            cause = reason(error).rpartition(": ")[2] or type(error).__name__
+            raise UserError(f"{file.path} is not a readable audio file ({cause}): remove or replace it") from error
+
+
+def _check_rate(file: DataFile, rate: int) -> None:
+    if not MIN_RATE <= rate <= MAX_RATE:
+        range_ = f"from {MIN_RATE:,} to {MAX_RATE:,} Hz"
+        raise UserError(f"{file.path} has a sample rate of {rate:,} Hz, and those {range_} are read: remove or convert it")
+
+
+def _blocks(file: DataFile, audio: _AudioFile) -> Iterator[Float[np.ndarray, "time channel"]]:
+    """Yield blocks to the end of the file, or until they exceed `MAX_HOURS`.
+
+    Not `audio.blocks`: it trusts the length in the header, and repeats samples if the file is shorter.
+    """
+    size, frames = max(1, _BLOCK // audio.channels), 0
+    while len(block := audio.read(size, dtype="float32", always_2d=True)):
+        frames += len(block)
+        if frames > MAX_HOURS * 3600 * audio.samplerate:
+            raise UserError(f"{file.path} is longer than {MAX_HOURS} hours: split it or remove it")
+        yield block
+
+
+class _SafeStream:
+    """A stream for libsndfile, which cannot handle exceptions: a seek to an impossible place leaves it where it is."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.tell, self.read, self.readinto = stream.tell, stream.read, stream.readinto
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to `offset` if it exists, and return the position."""
+        try:
+            return self._stream.seek(offset, whence)
+        except (OSError, ValueError):
+            return self._stream.tell()
 
 
 def _module(name: str) -> ModuleType:
@@ -112,7 +156,8 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise UserError(f"reading this audio file needs {name}: pip install 'anytime[audio]'") from error
+        # The packages and not an extra of ours: whoever owns our name on a package index would be installed.
+        raise UserError(f"reading this audio file needs {name}: run `pip install {_PACKAGES}`") from error
 
 
 def read_recordings(files: Sequence[DataFile], cache: Path) -> tuple[Recordings, int]:
@@ -165,9 +210,10 @@ def _decode_all(files: Sequence[DataFile], path: Path) -> None:
 def _load_cached(path: Path, count: int) -> tuple[np.memmap, Int64[np.ndarray, "n 2"]] | None:
     """Map the cached array copy-on-write, because torch requires writable memory."""
     try:
-        file_stats = np.load(path.with_suffix(".npy"), allow_pickle=False)
+        with path.with_suffix(".npy").open("rb") as stream:
+            file_stats = np.lib.format.read_array(stream, allow_pickle=False)  # not np.load, which opens other formats too
         samples = np.memmap(path, np.int16, "c")
-    except (OSError, ValueError, EOFError):
+    except Exception:  # a damaged array raises a dozen types, and is decoded again
         return None
     is_valid = file_stats.dtype == np.int64 and file_stats.shape == (count, 2) and file_stats[:, 0].sum() == len(samples)
     return (samples, file_stats) if is_valid else None

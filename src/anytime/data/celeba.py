@@ -8,11 +8,12 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.data.dataset import Dataset, ReadOptions
-from anytime.data.files import DataFile, find_files
+from anytime.data.files import DataFile, find_files, read_limited
 from anytime.data.folder import describe_crop, split_by_name
 from anytime.data.image_io import SUFFIXES, read_images
 
 FACES, PARTITION = "img_align_celeba", "list_eval_partition.txt"
+_MAX_LIST = 1 << 24  # bytes: the published list has 2.8 million
 
 
 def read_celeba(options: ReadOptions) -> Dataset:
@@ -54,7 +55,7 @@ def _split(files: list[DataFile], partition: Path) -> list[list[DataFile]]:
 
 def _read_partition(path: Path) -> dict[str, int]:
     """Read lines such as `000001.jpg 0`: 0 is training, 1 validation, 2 test."""
-    words = path.read_text(errors="replace").split()
+    words = read_limited(path, _MAX_LIST).decode(errors="replace").split()
     listed = {PurePosixPath(name).stem: part for name, part in zip(words[::2], words[1::2], strict=False)}
     if 2 * len(listed) != len(words) or not {"0", "1", "2"}.issuperset(listed.values()):
         raise UserError(f"{path} is not a list of names and parts 0, 1, 2: replace it with the published one")

@@ -15,6 +15,7 @@ from anytime.core.random import permutation
 from anytime.data.recordings import Recordings
 
 NUM_CLASSES = 10  # of every dataset with labels
+MIN_TRAIN = 2  # published training examples: one to train on, one for validation
 VALIDATION = 5_000  # examples, or a tenth of a dataset with fewer than 50,000
 
 Examples = UInt8[Tensor, "n channel height width"] | Int16[Tensor, "n channel time"]
@@ -109,6 +110,13 @@ class ReadOptions:
     root: Path  # the folder or zip file that holds the published files
     size: int  # height and width of the images
     cache: Path  # for decoded arrays
+
+
+def check_counts(root: Path, train: int, test: int) -> None:
+    """Refuse published files with too few examples to split."""
+    if train < MIN_TRAIN or test < 1:
+        needed = f"at least {MIN_TRAIN} and 1 are needed"
+        raise UserError(f"{root} holds {train:,} training and {test:,} test examples and {needed}: correct `data`")
 
 
 def split_validation(train: Shaped[Tensor, "n ..."]) -> tuple[Shaped[Tensor, "rest ..."], Shaped[Tensor, "validation ..."]]:

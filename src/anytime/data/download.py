@@ -1,12 +1,20 @@
-"""Verified downloads and the cache directory: no file is used before its checksum has been verified."""
+"""Verified downloads and the cache directory: no file is used before its SHA-256 has been verified.
+
+What is promised: a file of the cache that is not the published one, whether it came damaged from the network or changed
+on the disk, is not used. It is hashed at every start; only a file above `ALWAYS_HASHED` bytes is trusted without that,
+while its size, inode and times are those it was verified with. Whoever may write into the cache directory can forge
+these, and is not kept out.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
 
 from anytime.core.errors import UserError
@@ -14,16 +22,22 @@ from anytime.core.progress import DownloadBar
 from anytime.core.storage import atomic_path
 
 VERIFIED = "verified.json"
+ALWAYS_HASHED = 1 << 28
+"""Bytes up to which a cached file is hashed at every start: at most half a second. CelebA, of 1.4 GB, takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A published file and its checksum."""
+    """A published file, its checksum and its size."""
 
     name: str
     url: str
-    hash: str  # md5:... or sha256:..., as its publishers give it
+    hash: str  # sha256:...
     bytes: int
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("sha256:[0-9a-f]{64}", self.hash):
+            raise ValueError(f"the checksum of {self.name} must be a SHA-256, not {self.hash!r}: others can be forged")
 
 
 def cache_dir() -> Path:
@@ -46,7 +60,7 @@ def download(file: RemoteFile, folder: Path, name: str, progress: bool = True, a
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _fetch(file, partial, progress, advice or f"try again, or pass a copy with `anytime train {name} --data DIR`")
-        got = digest(partial, file.hash.partition(":")[0])
+        got = digest(partial)
         if got != file.hash:
             raise _quarantine(partial, target, file.hash, got, name, advice)
         partial.replace(target)
@@ -71,12 +85,36 @@ def _fetch(file: RemoteFile, partial: Path, progress: bool, advice: str) -> None
     # Identity: otherwise requests decompresses a .gz that a server labels as gzip, and the checksum no longer matches.
     fetch = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=1 << 16, headers={"Accept-Encoding": "identity"})
     try:
-        fetch(file.url, str(partial), None)
+        with partial.open("wb") as stream:
+            fetch(file.url, _LimitedWriter(stream, file.bytes), None)
+    except _TooLongError:
+        raise UserError(f"{file.url} cannot be downloaded (it sends more than {file.bytes:,} bytes): {advice}") from None
     except requests.RequestException as error:
         raise UserError(f"{file.url} cannot be downloaded ({_reason(error)}): {advice}") from error
     finally:
         if bar is not None:
             bar.close()
+
+
+class _TooLongError(Exception):
+    """A server that sends more than the published file."""
+
+
+class _LimitedWriter:
+    """A file that takes no more than `limit` bytes: a server could send for ever."""
+
+    def __init__(self, stream: BufferedWriter, limit: int) -> None:
+        self._stream, self._left = stream, limit
+
+    def write(self, content: bytes) -> int:
+        """Write all of `content`."""
+        self._left -= len(content)
+        if self._left < 0:
+            raise _TooLongError
+        return self._stream.write(content)
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed when it is closed."""
 
 
 def _reason(error: Exception) -> str:
@@ -90,23 +128,22 @@ def _reason(error: Exception) -> str:
     return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__
 
 
-def digest(path: Path, algorithm: str) -> str:
+def digest(path: Path, algorithm: str = "sha256") -> str:
     """Return the checksum of a file as `algorithm:hex`."""
     with path.open("rb") as stream:
         return f"{algorithm}:{hashlib.file_digest(stream, algorithm).hexdigest()}"
 
 
 def verify(path: Path, expected: str, name: str, advice: str | None = None) -> None:
-    """Refuse a cached file of `name` whose checksum is wrong, and move it aside; `advice` says how to replace it.
-
-    A verified file is remembered by its size and time, because hashing 1.4 GB at every start takes seconds.
-    """
-    if _read_verified(path.parent).get(path.name) == _stamp(path, expected):
+    """Refuse a cached file of `name` whose checksum is wrong, and move it aside; `advice` says how to replace it."""
+    is_large = path.stat().st_size > ALWAYS_HASHED
+    if is_large and _read_verified(path.parent).get(path.name) == _stamp(path, expected):
         return
-    got = digest(path, expected.partition(":")[0])
+    got = digest(path)
     if got != expected:
         raise _quarantine(path, path, expected, got, name, advice)
-    mark_verified(path, expected)
+    if is_large:
+        mark_verified(path, expected)
 
 
 def mark_verified(path: Path, expected: str) -> None:
@@ -131,12 +168,13 @@ def _quarantine(found: Path, target: Path, expected: str, got: str, name: str, a
 
 def _stamp(path: Path, expected: str) -> list[str | int]:
     status = path.stat()
-    return [expected, status.st_size, status.st_mtime_ns]
+    # The time of change too: unlike the time of modification, no program can set it back.
+    return [expected, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _read_verified(folder: Path) -> dict[str, list[str | int]]:
     try:
         stamps = json.loads((folder / VERIFIED).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return stamps if isinstance(stamps, dict) else {}

@@ -1,30 +1,46 @@
-"""Image files: one file to a square of bytes, and many files to one array that is cached."""
+"""Image files: one file to a square of bytes, and many files to one array that is cached.
+
+Images deeper than 8 bits are scaled by their range, see `value_range`.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, Integer, UInt8
 from torch import Tensor
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, warn
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path
-from anytime.data.files import DataFile, decoded_path, local_file
+from anytime.data.files import DataFile, decoded_path, local_file, reason
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-PREPROCESSING = "centre square, Lanczos"  # what `decode` does; arrays cached by another rule are not used
+MAX_PIXELS = 50_000_000
+"""The most pixels of an image that is decoded: any of them then takes less than 1 s and 1 GB."""
+PREPROCESSING = "centre square, Lanczos, deep images scaled by their range"
+"""What `decode` does; arrays cached by another rule are not used."""
 _MAGIC_NUMBERS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")  # of Pillow's forty: some run other programs on a file
+_LARGE_PIXELS, _LARGE_LOCK = 1 << 24, threading.Lock()  # images above this are decoded one at a time, or memory runs out
+_DEPTHS = (255, 4_095, 65_535)  # the largest values of 8, 12 and 16 bits
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
-_BLOCK = 128  # images that a thread takes at a time
+_BLOCK = 128  # images that a thread takes at a time, and rows that are scaled at a time
 _Image = Any  # PIL.Image.Image: Pillow is imported only where an image is read
+
+
+class RangeWarning(UserWarning):
+    """An image deeper than 8 bits was scaled by a guess."""
 
 
 def is_image(head: bytes) -> bool:
@@ -34,7 +50,9 @@ def is_image(head: bytes) -> bool:
 
 def read_image(path: Path, channels: int, size: int) -> UInt8[Tensor, "channel size size"]:
     """Read the centre square of an image file at `size`, enlarged if the image is smaller."""
-    return torch.from_numpy(decode(local_file(path), size, channels)[0])
+    decoded = decode(local_file(path), size, channels)
+    _warn_of_ranges([local_file(path)], [decoded.range_note])
+    return torch.from_numpy(decoded.pixels)
 
 
 def header(file: DataFile) -> tuple[bool, int]:
@@ -43,48 +61,128 @@ def header(file: DataFile) -> tuple[bool, int]:
         return image.mode in _GREY_MODES, min(image.size)
 
 
-def decode(file: DataFile, size: int, channels: int) -> tuple[UInt8[np.ndarray, "channel size size"], int]:
-    """Return the centre square of an image at `size`, and the length of its original shorter side.
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The centre square of an image."""
+
+    pixels: UInt8[np.ndarray, "channel size size"]
+    side: int
+    """length of the shorter side of the original"""
+    range_note: str
+    """how the range of a deep image was guessed; empty if nothing was guessed"""
+
+
+def decode(file: DataFile, size: int, channels: int) -> Decoded:
+    """Return the centre square of an image at `size`.
 
     Pillow widens the Lanczos filter when shrinking, so nothing aliases. An image of exactly `size` keeps its pixels.
     An animation yields its first frame.
     """
     from PIL import Image, ImageOps
 
-    with _open(file) as image:
+    with _open(file) as image, _LARGE_LOCK if image.width * image.height > _LARGE_PIXELS else nullcontext():
+        rawmodes = _rawmodes(image)
         image.load()
-        flat = _flatten(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    side = min(flat.size)
-    left, top = ((extent - side) // 2 for extent in flat.size)
-    square = flat.crop((left, top, left + side, top + side))
-    square = square if side == size else square.resize((size, size), Image.Resampling.LANCZOS)
-    pixels = np.asarray(square).reshape(size, size, channels)
-    return np.array(pixels.transpose(2, 0, 1), order="C"), side
+        ImageOps.exif_transpose(image, in_place=True)
+        square = _centre_square(image)
+        flat, note = _flatten(square, rawmodes, "L" if channels == 1 else "RGB")
+        side = flat.width
+        flat = flat if side == size else flat.resize((size, size), Image.Resampling.LANCZOS)
+    pixels = np.asarray(flat).reshape(size, size, channels)
+    return Decoded(np.array(pixels.transpose(2, 0, 1), order="C"), side, note)
 
 
 @contextmanager
 def _open(file: DataFile) -> Iterator[_Image]:
     from PIL import Image
 
+    too_large = f"{file.path} has more than {MAX_PIXELS:,} pixels: shrink it or remove it"
     with file.open() as stream:
         try:
-            with Image.open(stream) as image:
+            with Image.open(stream, formats=_FORMATS) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise UserError(too_large)
                 yield image
+        except UserError:
+            raise
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise UserError(too_large) from None
         except Exception as error:  # on broken bytes Pillow raises a dozen types, SyntaxError and struct.error among them
-            reason = "unknown image format" if "cannot identify" in str(error) else str(error) or type(error).__name__
-            raise UserError(f"{file.path} is not a readable image ({reason}): remove or replace it") from error
+            cause = "unknown image format" if "cannot identify" in str(error) else reason(error)
+            raise UserError(f"{file.path} is not a readable image ({cause}): remove or replace it") from error
 
 
-def _flatten(image: _Image, mode: str) -> _Image:
-    """Convert to `mode`, with transparent pixels over white."""
+def _rawmodes(image: _Image) -> str:
+    """Return how the pixels are stored in the file, such as RGB;16B; Pillow forgets it when it decodes them."""
+    return " ".join(str(tile[3]) for tile in image.tile)
+
+
+def _centre_square(image: _Image) -> _Image:
+    side = min(image.size)
+    left, top = ((extent - side) // 2 for extent in image.size)
+    return image if image.width == image.height else image.crop((left, top, left + side, top + side))
+
+
+def _flatten(image: _Image, rawmodes: str, mode: str) -> tuple[_Image, str]:
+    """Convert to `mode`, with transparent pixels over white; return a note if a range was guessed."""
     from PIL import Image
 
-    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips at 255 instead of scaling
-        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    note = ""
+    if image.mode == "F" or image.mode.startswith("I"):  # Pillow's own conversion clips at 255 instead of scaling
+        image, note = _eight_bits(image)
+    elif re.search(";16[BLN]", rawmodes) and max(high for _, high in _extrema(image)) in range(1, 16):
+        note = "has colours of 16 bits but uses the lowest 12 at most, and becomes almost black: convert it to 8 bits"
     if image.has_transparency_data:
-        colours = image.convert("RGBA")
+        colours = image if image.mode == "RGBA" else image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours)
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode), note
+
+
+def _extrema(image: _Image) -> list[tuple[int, int]]:
+    """Return the smallest and the largest value of every colour, without transparency."""
+    found = image.getextrema()
+    return [found] if isinstance(found[0], int) else [*found][: 3 if image.mode.startswith("RGB") else 1]
+
+
+def _eight_bits(image: _Image) -> tuple[_Image, str]:
+    """Scale a grey image of 16 or 32 bits, or of floats, to 8 bits."""
+    from PIL import Image
+
+    values = np.asarray(image)
+    low, high, note = value_range(values)
+    scaled = np.empty(values.shape, np.uint8)
+    for start in range(0, len(values), _BLOCK):  # in blocks: float64 takes eight times the memory of the result
+        part = values[start : start + _BLOCK].astype(np.float64)
+        scaled[start : start + _BLOCK] = ((part - low) * (255 / (high - low))).round().clip(0, 255)
+    return Image.fromarray(scaled), note
+
+
+def value_range(values: Integer[np.ndarray, "*shape"] | Float[np.ndarray, "*shape"]) -> tuple[float, float, str]:
+    """Return the values that become black and white, and a note if they are a guess.
+
+    - Floats in [0, 1]: 0 and 1.
+    - Integers above 4,095 and up to 65,535: 0 and 65,535, as 16 bits are.
+    - Other values that are not negative: 0 and the largest value of 8, 12 or 16 bits, whichever is the first to hold
+      them all. This is a guess: a file does not say whether it holds 12 bits or a dark image of 16.
+    - Negative and larger values: the smallest and the largest of the image, also a guess.
+
+    >>> value_range(np.array([0, 40_000]))
+    (0.0, 65535.0, '')
+    >>> value_range(np.array([0, 3_000]))
+    (0.0, 4095.0, 'was scaled as values from 0 to 4,095')
+    """
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError("it holds values that are not numbers (NaN or infinity)")
+    is_float = np.issubdtype(values.dtype, np.floating)
+    if (is_float and low >= 0 and high <= 1) or low == high == 0:
+        return 0.0, 1.0, ""
+    if low < 0 or high > _DEPTHS[-1]:
+        low, high = min(low, 0.0), high if high > low else low + 1
+        return low, high, f"was scaled as values from {low:,.6g} to {high:,.6g}"
+    white = float(next(depth for depth in _DEPTHS if high <= depth))
+    is_known = white == _DEPTHS[-1] and not is_float
+    return 0.0, white, "" if is_known else f"was scaled as values from 0 to {white:,.0f}"
 
 
 def read_images(
@@ -106,8 +204,8 @@ def read_images(
 def _load_cached(path: Path, count: int, size: int) -> UInt8[np.ndarray, "n channel size size"] | None:
     """Map the cached array copy-on-write, because torch requires writable memory."""
     try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        array = np.lib.format.open_memmap(path, mode="c")  # not np.load, which opens other formats too
+    except Exception:  # a damaged array raises a dozen types, and is decoded again
         return None
     is_valid = array.dtype == np.uint8 and array.ndim == 4 and (len(array), *array.shape[2:]) == (count, size, size)
     return array if is_valid else None
@@ -130,15 +228,27 @@ def _decode_all(files: Sequence[DataFile], size: int, channels: int) -> UInt8[np
     """Decode in threads into one array: Pillow decodes without holding the interpreter's lock."""
     pixels = np.empty((len(files), channels, size, size), np.uint8)
 
-    def fill(start: int) -> list[int]:
-        sides = []
+    def fill(start: int) -> list[tuple[int, str]]:
+        rows = []
         for row, file in enumerate(files[start : start + _BLOCK], start):
-            pixels[row], side = decode(file, size, channels)
-            sides.append(side)
-        return sides
+            decoded = decode(file, size, channels)
+            pixels[row] = decoded.pixels
+            rows.append((decoded.side, decoded.range_note))
+        return rows
 
     starts = range(0, len(files), _BLOCK)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         blocks = track(pool.map(fill, starts), len(starts), "decoding images")
-        _refuse_small(files, [side for sides in blocks for side in sides], size)
+        sides, notes = zip(*(row for rows in blocks for row in rows), strict=True)
+    _refuse_small(files, sides, size)
+    _warn_of_ranges(files, notes)
     return pixels
+
+
+def _warn_of_ranges(files: Sequence[DataFile], notes: Sequence[str]) -> None:
+    """Warn of the first image whose range was guessed, and say how many others there are."""
+    guessed = [(file.path, note) for file, note in zip(files, notes, strict=True) if note]
+    if guessed:
+        path, note = guessed[0]
+        others = f" ({len(guessed) - 1:,} more images have such a guess)" if len(guessed) > 1 else ""
+        warn(f"{path} {note}{others}", RangeWarning)

@@ -16,6 +16,7 @@ from anytime.data.celeba import read_celeba
 from anytime.data.cifar import read_cifar10
 from anytime.data.dataset import Dataset, Labels, ReadOptions, split_labels
 from anytime.data.download import RemoteFile, cache_dir, download, verify
+from anytime.data.files import printable
 from anytime.data.folder import DEFAULT_SIZE, read_folder
 from anytime.data.mnist import read_mnist, read_mnist_labels
 from anytime.data.recordings import CROP
@@ -41,13 +42,13 @@ class DatasetInfo:
 
 
 def _published(base: str, *files: tuple[str, str, int]) -> tuple[RemoteFile, ...]:
-    """Return the files at a base address, from their names, MD5 checksums and sizes."""
-    return tuple(RemoteFile(name, base + name, f"md5:{md5}", size) for name, md5, size in files)
+    """Return the files at a base address, from their names, SHA-256 checksums and sizes."""
+    return tuple(RemoteFile(name, base + name, f"sha256:{sha256}", size) for name, sha256, size in files)
 
 
-def _google_drive(name: str, key: str, md5: str, size: int) -> RemoteFile:
+def _google_drive(name: str, key: str, sha256: str, size: int) -> RemoteFile:
     url = f"https://drive.usercontent.google.com/download?id={key}&export=download&confirm=t"
-    return RemoteFile(name, url, f"md5:{md5}", size)
+    return RemoteFile(name, url, f"sha256:{sha256}", size)
 
 
 _MNIST = DatasetInfo(
@@ -60,10 +61,10 @@ _MNIST = DatasetInfo(
     label_reader=read_mnist_labels,
     files=_published(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
-        ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
-        ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
-        ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+        ("train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422),
+        ("train-labels-idx1-ubyte.gz", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28_881),
+        ("t10k-images-idx3-ubyte.gz", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1_648_877),
+        ("t10k-labels-idx1-ubyte.gz", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4_542),
     ),
 )
 _ENTRIES = (
@@ -84,11 +85,11 @@ _ENTRIES = (
         licence="MIT",
         homepage="https://github.com/zalandoresearch/fashion-mnist",
         files=_published(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
-            ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
-            ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
-            ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
+            "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
+            ("train-images-idx3-ubyte.gz", "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880),
+            ("train-labels-idx1-ubyte.gz", "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515),
+            ("t10k-images-idx3-ubyte.gz", "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102),
+            ("t10k-labels-idx1-ubyte.gz", "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148),
         ),
     ),
     DatasetInfo(
@@ -99,7 +100,8 @@ _ENTRIES = (
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
         reader=read_cifar10,
         files=_published(
-            "https://www.cs.toronto.edu/~kriz/", ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071)
+            "https://www.cs.toronto.edu/~kriz/",
+            ("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce", 170_498_071),
         ),
     ),
     DatasetInfo(
@@ -112,10 +114,16 @@ _ENTRIES = (
         reader=read_celeba,
         files=(
             _google_drive(
-                "img_align_celeba.zip", "0B7EVK8r0v71pZjFTYXZWM3FlRnM", "00d2c5bc6d35e252742224ab0c1e8fcb", 1_443_490_838
+                "img_align_celeba.zip",
+                "0B7EVK8r0v71pZjFTYXZWM3FlRnM",
+                "46fb89443c578308acf364d7d379fe1b9efb793042c0af734b6112e4fd3a8c74",
+                1_443_490_838,
             ),
             _google_drive(
-                "list_eval_partition.txt", "0B7EVK8r0v71pY0NSMzRuSXJEVkk", "d32c9cbf5e040fd4025c592c306e6668", 2_836_386
+                "list_eval_partition.txt",
+                "0B7EVK8r0v71pY0NSMzRuSXJEVkk",
+                "fc955bcb3ef8fbdf7d5640d9a8693a8431b5f2ee291a5c1449a1549e7e073fe7",
+                2_836_386,
             ),
         ),
     ),
@@ -217,8 +225,8 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
         raise UserError(f"{info.name} is included in the package: leave `data` out")
     if data is not None:
         data = Path(data).expanduser()
-        if not data.exists():
-            raise UserError(f"`data` {data} does not exist: give the folder that holds {info.name}")
+        if not _exists(data):
+            raise UserError(f"`data` {printable(str(data))} does not exist: give the folder that holds {info.name}")
         return data
     if not info.files:
         raise UserError(f"{info.name} {_no_download(info)}: pass the folder with `data`")
@@ -227,6 +235,13 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     for file in info.files:
         verify(cache / info.name / file.name, file.hash, info.name)
     return cache / info.name
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, or a folder that may not be entered
+        return False
 
 
 def _no_download(info: DatasetInfo) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,11 @@ def test_a_long_file_is_streamed(tmp_path: Path) -> None:
     count = sum(len(block) for block in read_blocks(local_file(path), loudness.gain))
     assert abs(count - 3 * 3600 * SAMPLE_RATE) < SAMPLE_RATE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_a_missing_package_is_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as an extra of ours: somebody else may own our name on a package index."""
+    soundfile.write(tmp_path / "x.wav", tone(8000), 8000)
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(UserError, match=r"needs soundfile: run `pip install soundfile soxr`$"):
+        read_audio(tmp_path / "x.wav")

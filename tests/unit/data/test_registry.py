@@ -24,8 +24,8 @@ def test_every_entry_is_complete() -> None:
         assert entry.description
         assert entry.licence
         for file in entry.files:
-            assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.hash)
-            assert file.url.startswith("http")
+            assert re.fullmatch(r"sha256:[0-9a-f]{64}", file.hash)
+            assert file.url.startswith("https://")
             assert file.bytes > 0
 
 
