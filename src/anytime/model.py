@@ -6,14 +6,15 @@ seed -> sample -> codes -> decode -> x       stop after any code
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor, nn
 
 from anytime import priors
@@ -25,8 +26,8 @@ from anytime.core.device import pick_device
 from anytime.core.errors import UserError
 from anytime.models.registry import CONFIG, WEIGHTS, locate
 from anytime.priors.transformer import TransformerConfig
-from anytime.sampling.budget import Budget, code_count
-from anytime.sampling.engines.base import Engine, Request
+from anytime.sampling.budget import Budget, code_count, whole_number
+from anytime.sampling.engines.base import Engine, Request, fixed_mode
 from anytime.sampling.engines.eager import BLOCK, decode_in_blocks
 from anytime.sampling.gumbel import SamplingSettings, check_temperature
 from anytime.sampling.quality_table import FILE as QUALITY_FILE
@@ -34,9 +35,13 @@ from anytime.sampling.quality_table import QualityTable, check_quality, read_tab
 from anytime.sampling.sample import Sample
 from anytime.sampling.sampler import Sampler
 from anytime.sampling.session import Progress, Session, read_session
+from anytime.sampling.threads import adapt_to_process
+from anytime.sampling.weights import WeightsHash
 
 CODELESS_KINDS = {"vae": "a VAE", "density": "a density model"}
 """Models without codes, by the `kind` in their config.json."""
+RANGE_TOLERANCE = 1e-4
+"""How far data may be outside of its range, by rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class ModelConfig:
     autoencoder: AutoencoderConfig
     prior: priors.PriorConfig
     temperature: float = 1.0
-    """Default sampling temperature."""
+    """Default sampling temperature, between 0.001 and 100."""
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature, "model.temperature")
@@ -60,6 +65,8 @@ class ModelConfig:
 class AnytimeModel(nn.Module):
     """An ordered autoencoder and a prior over its codes.
 
+    Results do not depend on the caller's `torch.inference_mode` or `torch.autocast`. A forked process computes with one thread.
+
     >>> model = AnytimeModel(_tiny())
     >>> sample = model.sample(2, seed=0, codes=3)
     >>> sample.data.shape, sample.codes.shape
@@ -70,12 +77,13 @@ class AnytimeModel(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        adapt_to_process()
         self.config = config
         self.autoencoder = VQVAE(config.autoencoder)
         self.prior = priors.build(config.prior)
         self.quality_table: QualityTable | None = None  # written by `anytime evaluate`
-        self._sampler = Sampler(self.prior, self.autoencoder, self._compute_hash)
-        self._saved_hash: str | None = None  # known once saved or loaded, until training starts
+        self._weights_hash = WeightsHash(self)
+        self._sampler = Sampler(self.prior, self.autoencoder, self._weights_hash)
 
     @property
     def length(self) -> int:
@@ -99,17 +107,21 @@ class AnytimeModel(nn.Module):
 
     @property
     def hash(self) -> str:
-        """Hash of the weights, the same for a model and its saved copy."""
-        return self._compute_hash()
+        """Hash of the weights, the same for a model and its saved copy.
 
-    def _compute_hash(self) -> str:
-        return self._saved_hash or storage.digest(self.state_dict())
+        It follows every change of the weights that torch counts: an optimiser's step, `load_state_dict`, in-place operations.
+        After an edit through `.data` or through memory shared with numpy, call `train()` and `eval()`.
+        """
+        if self.training:
+            self._weights_hash.forget()
+        return self._sampler.hash
 
     @property
     def sampler(self) -> Sampler:
         """The sampler, which holds the engine and its latency estimates."""
-        if self.training:
+        if self.training or self.prior.training or self.autoencoder.training:
             self.eval()
+        self._sampler.prior, self._sampler.autoencoder = self.prior, self.autoencoder  # they may have been replaced
         return self._sampler
 
     @property
@@ -123,10 +135,10 @@ class AnytimeModel(nn.Module):
         return self
 
     def train(self, mode: bool = True) -> AnytimeModel:
-        """Set the training mode. Entering it forgets what depends on the weights: the engine and the hash."""
-        if mode:
+        """Set the training mode. Entering or leaving it forgets what depends on the weights: the engine and the hash."""
+        if mode or self.training:
             self._sampler.reset()
-            self._saved_hash = None
+            self._weights_hash.forget()
         super().train(mode)
         return self
 
@@ -152,24 +164,46 @@ class AnytimeModel(nn.Module):
     def settings(
         self, temperature: float | None = None, top_k: int | None = None, top_p: float | None = None
     ) -> SamplingSettings:
-        """Return sampling settings, at the model's temperature by default."""
+        """Return sampling settings, at the model's temperature by default; `top_k` of 1 is greedy."""
         temperature = self.config.temperature if temperature is None else temperature
         return SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
 
-    @torch.no_grad()
-    def encode(self, x: Float[Tensor, "batch channel *spatial"]) -> Int[Tensor, "batch length"]:
-        """Return the codes of x, most important first."""
+    def encode(self, x: Num[Tensor, "batch channel *spatial"]) -> Int[Tensor, "batch length"]:
+        """Return the codes of x, most important first.
+
+        Images are float32 in [0, 1] or uint8 in 0 … 255, audio is float32 in [-1, 1].
+        """
+        if not isinstance(x, Tensor):
+            raise UserError(f"`x` must be a tensor, not {type(x).__name__}")
         if tuple(x.shape[1:]) != self.config.autoencoder.shape:
             raise UserError(f"this model takes data of shape {self.config.autoencoder.shape}, not {tuple(x.shape[1:])}")
+        adapt_to_process()
         self.eval()
-        return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
+        with fixed_mode(self.device):
+            x = self._to_range(x)
+            return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
 
-    @torch.no_grad()
-    def decode(self, codes: Int[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
+    def _to_range(self, x: Num[Tensor, "batch channel *spatial"]) -> Float[Tensor, "batch channel *spatial"]:
+        """Return data as float32 in its range; refuse another type, NaN and values outside."""
+        if x.dtype == torch.uint8 and not self.is_audio:
+            return x.float() / 255
+        lowest, kinds = (-1, "float32") if self.is_audio else (0, "float32 or uint8")
+        if x.dtype != torch.float32:
+            raise UserError(f"`x` must be {kinds}, not {str(x.dtype).removeprefix('torch.')}; convert it to float32")
+        if x.numel():
+            least, most = (float(value) for value in torch.aminmax(x))
+            if not (least >= lowest - RANGE_TOLERANCE and most <= 1 + RANGE_TOLERANCE):  # NaN is refused too
+                has = "it has NaN" if math.isnan(least) else f"its values are between {least:g} and {most:g}"
+                raise UserError(f"`x` must be between {lowest} and 1; {has}")
+        return x
+
+    def decode(self, codes: Integer[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
         """Return complete samples from a prefix of any length, 0 included; missing codes are zero latents."""
         self._sampler.check_codes(codes, "`codes`")
+        adapt_to_process()
         self.eval()
-        return decode_in_blocks(self.autoencoder, codes)
+        with fixed_mode(self.device):
+            return decode_in_blocks(self.autoencoder, codes.long())
 
     def sample(
         self,
@@ -181,7 +215,7 @@ class AnytimeModel(nn.Module):
         quality: float | None = None,
         within: float | None = None,
         stop: threading.Event | None = None,
-        prefix: Int[Tensor, "given k"] | None = None,
+        prefix: Integer[Tensor, "given k"] | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -192,6 +226,9 @@ class AnytimeModel(nn.Module):
         `fraction` is a fraction of all codes, `quality` the fewest codes of that quality in the model's quality table. Budgets
         combine: the first one used up ends sampling. At least one code is always sampled. A row's codes depend on the seed,
         the row number, the prefix and the settings, never on `n` or the budget.
+
+        A deadline cuts codes first. If not even one code of all `n` rows fits, only the first rows are returned, at least one
+        block of them (`engine.block`), and a `DeadlineWarning` says how many.
         """
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
@@ -203,7 +240,7 @@ class AnytimeModel(nn.Module):
         n: int = 1,
         *,
         seed: int = 0,
-        prefix: Int[Tensor, "given k"] | None = None,
+        prefix: Integer[Tensor, "given k"] | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -223,17 +260,18 @@ class AnytimeModel(nn.Module):
         quality: float | None = None,
         within: float | None = None,
         stop: threading.Event | None = None,
-        prefix: Int[Tensor, "given k"] | None = None,
+        prefix: Integer[Tensor, "given k"] | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Iterator[Sample]:
         """Yield finer and finer samples of the same rows: one after every `every` codes and one at the end.
 
-        Nothing is computed until the next sample is asked for. `within` starts with the first one.
+        Nothing is computed until the next sample is asked for. `within` starts with the first one. Every sample has all rows,
+        so the first one may be late: by one step and one decode of `n` rows.
         """
         started = time.perf_counter()
-        if every < 1:
+        if whole_number(every, "`every`") < 1:
             raise UserError(f"`every` must be at least 1, not {every}")
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         session = self.session(n, seed=seed, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p)
@@ -250,40 +288,44 @@ class AnytimeModel(nn.Module):
         stop: threading.Event | None = None,
         progress: Progress | None = None,
     ) -> Sample:
-        """Continue a sample from where it stopped; the codes are those of one uninterrupted run."""
+        """Continue a sample from where it stopped; the codes are those of one uninterrupted run.
+
+        If the sample's codes, rows or settings were edited, the new codes follow the edited ones, as they would a prefix.
+        """
         started = time.perf_counter()
         budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
         self._check_model_hash(sample.model, "the sample")
-        self._sampler.check_codes(sample.codes, "`sample.codes`")
+        given = Request(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
+        request = self.sampler.check_request(given, lambda field: f"`sample.{field}`")
         if budget.codes < (has := sample.codes.shape[1]):
             raise UserError(f"the sample already has {has} codes; set `codes` to {has} or more, up to {self.length}")
-        if sample.session is not None and sample.session.count == has:
-            return sample.session.run(budget, started=started, progress=progress)
-        # There is no session, or another request continued it: the state is recomputed from the codes.
-        request = Request(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
+        session = sample.session
+        if session is not None and session.engine is self.sampler.engine and session.continues(sample):
+            return session.run(budget, started=started, progress=progress)
+        # There is no session, or the sample is not its last one: the state is recomputed from the codes.
         return self.sampler.run(request, budget, started, progress)
 
     def load_session(self, path: str | Path) -> Session:
         """Load a session that another process saved."""
         saved = read_session(path)
         self._check_model_hash(saved.model, str(path))
-        self._sampler.check_codes(saved.codes, f"{path}: codes")
-        return self.sampler.session(saved)
+        return self.sampler.session(self.sampler.check_request(saved, lambda field: f"{path}: {field}"))
 
     def save(self, folder: str | Path) -> Path:
         """Write `config.json` and `model.safetensors` into a folder, and `quality.json` if the model was evaluated."""
         folder = Path(folder)
-        self._saved_hash = storage.write_tensors(folder / WEIGHTS, self.state_dict())
-        if self.quality_table is not None and self.quality_table.model == self._saved_hash:
+        found = storage.write_tensors(folder / WEIGHTS, self.state_dict())
+        self._weights_hash.set(found)
+        if self.quality_table is not None and self.quality_table.model == found:
             write_table(folder, self.quality_table)
         else:
             (folder / QUALITY_FILE).unlink(missing_ok=True)  # of a model saved here before
-        storage.write_json(folder / CONFIG, {"hash": self._saved_hash, **to_dict(self.config)})
+        storage.write_json(folder / CONFIG, {"hash": found, **to_dict(self.config)})
         return folder
 
     def _check_model_hash(self, other: str, name: str) -> None:
-        if other != self.hash:
-            raise UserError(f"{name} belongs to another model ({other[:12]}…, this is {self.hash[:12]}…); load that model")
+        if other != (ours := self.hash):
+            raise UserError(f"{name} belongs to another model ({other[:12]}…, this is {ours[:12]}…); load that model")
 
 
 def load(
@@ -296,7 +338,8 @@ def load(
 
     The default engine is the fastest for the device.
     """
-    folder = locate(name)
+    adapt_to_process()
+    picked, folder = pick_device(device), locate(name)
     data = read_json(folder / CONFIG)
     if (kind := data.get("kind")) in CODELESS_KINDS:
         raise UserError(f"{folder} is {CODELESS_KINDS[kind]} and has no codes to sample; train a model with codes")
@@ -308,14 +351,36 @@ def load(
         actual_hash = storage.digest(tensors)
     if stored_hash != actual_hash:
         raise UserError(f"{folder / WEIGHTS} does not match the hash in {CONFIG}; restore both files")
-    model = AnytimeModel(config)
-    try:
+    _check_weights(config, tensors, folder)
+    with torch.inference_mode(False):  # tensors made in inference mode count no changes
+        model = AnytimeModel(config).float()  # whatever torch's default type is
         model.load_state_dict(tensors)
-    except RuntimeError:
-        raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both files") from None
-    model._saved_hash = actual_hash
+        model.to(picked).eval().use(engine, precision)
     model.quality_table = read_table(folder, actual_hash)
-    return model.to(pick_device(device)).eval().use(engine, precision)
+    model._weights_hash.set(actual_hash)
+    return model
+
+
+def _check_weights(config: ModelConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights whose names, types or sizes are not those of the config, before any are allocated, and NaN."""
+    found = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    if found != _expected_weights(config, len(tensors)):
+        raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both files")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise UserError(f"{folder / WEIGHTS} has NaN or infinite weights in {name}; train the model again")
+
+
+def _expected_weights(config: ModelConfig, most: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Return the size and type of each tensor of a model, without memory for them; empty if it has more than `most`."""
+    if max(config.prior.layers, config.autoencoder.blocks) > most:
+        return {}
+    try:
+        with torch.device("meta"):
+            model = AnytimeModel(config).float()
+        return {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
+    except (RuntimeError, OverflowError, TypeError):  # sizes that torch cannot count
+        return {}
 
 
 def _tiny() -> ModelConfig:

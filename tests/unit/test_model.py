@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ import pytest
 import torch
 
 import anytime
+from anytime.autoencoders.quantizer import QuantizerConfig
+from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core import storage
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
 from anytime.sampling.budget import Budget
 from anytime.sampling.quality_table import QualityRow, QualityTable
+from anytime.sampling.sample import Sample
 
 Refused = Callable[..., str]
 
@@ -61,11 +65,12 @@ PREFIX = torch.tensor([[3, 1, 2]])
     [
         ({"n": 0}, "`n` must be at least 1, not 0"),
         ({"n": -5}, "`n` must be at least 1, not -5"),
+        ({"temperature": 1e-38}, "`temperature` must be between 0.001 and 100, not 1e-38"),
         ({"codes": 0}, "`codes` must be between 1 and 8, the model's length, not 0"),
         ({"codes": 9}, "`codes` must be between 1 and 8, the model's length, not 9"),
         ({"fraction": 1.5}, "`fraction` must be above 0 and at most 1, not 1.5"),
         ({"codes": 3, "fraction": 0.5}, "`codes` and `fraction` both set the length; give one of them"),
-        ({"temperature": 0.0}, "`temperature` must be above 0 and at most 100, not 0.0"),
+        ({"temperature": 0.0}, "`temperature` must be between 0.001 and 100, not 0.0"),
         ({"top_k": 0}, "`top_k` must be at least 1, not 0"),
         ({"top_p": 2.0}, "`top_p` must be above 0 and at most 1, not 2.0"),
         ({"prefix": PREFIX, "codes": 2}, "`prefix` has 3 codes, more than the 2 requested; raise `codes`"),
@@ -79,6 +84,107 @@ def test_a_request_that_cannot_be_met_names_its_argument(
     tiny: AnytimeModel, arguments: dict[str, Any], expected: str, refused: Refused
 ) -> None:
     assert refused(tiny.sample, **{"n": 2} | arguments) == expected
+
+
+@pytest.mark.parametrize("name", ["n", "codes", "seed", "every"])
+def test_a_number_that_is_not_whole_names_its_argument(tiny: AnytimeModel, name: str) -> None:
+    """In its own process, without the type checks of the tests."""
+    program = (
+        "import anytime; from anytime.model import AnytimeModel, _tiny\n"
+        f"try: list(AnytimeModel(_tiny()).stream(**{{'n': 2}} | {{{name!r}: 2.5}}))\n"
+        "except anytime.UserError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said == f"`{name}` must be a whole number, not 2.5\n"
+
+
+def test_the_lowest_temperature_is_greedy(tiny: AnytimeModel) -> None:
+    assert torch.equal(tiny.sample(8, temperature=1e-3).codes, tiny.sample(8, top_k=1).codes)
+
+
+# samples as values
+
+
+def edited(sample: Sample, **changes: Any) -> Sample:
+    return replace(sample, **changes)
+
+
+def test_refining_follows_what_the_sample_says(tiny: AnytimeModel) -> None:
+    """Edited or cut samples do not continue the session that made them."""
+
+    def coarse() -> Sample:
+        return tiny.sample(4, seed=5, codes=3)
+
+    full, other_codes = tiny.sample(4, seed=5), (coarse().codes + 1) % 16
+    as_prefix = tiny.sample(4, seed=5, prefix=other_codes).codes
+    assert torch.equal(tiny.refine(edited(coarse(), codes=other_codes)).codes, as_prefix)
+    assert torch.equal(tiny.refine(edited(coarse(), codes=full.codes[:, :2])).codes, full.codes)
+    assert torch.equal(
+        tiny.refine(edited(coarse(), codes=full.codes[1:3, :3], rows=torch.tensor([1, 2]))).codes, full.codes[1:3]
+    )
+    assert torch.equal(tiny.refine(edited(coarse(), codes=full.codes[:, :3].to(torch.int32))).codes, full.codes)
+    assert not torch.equal(tiny.refine(edited(coarse(), rows=torch.tensor([9, 8, 7, 6]))).codes, full.codes)
+    assert not torch.equal(tiny.refine(edited(coarse(), seed=6)).codes, full.codes)
+    greedy = tiny.refine(edited(coarse(), settings=tiny.settings(top_k=1)))
+    assert torch.equal(greedy.codes, tiny.sample(4, prefix=coarse().codes, top_k=1).codes)
+
+
+def test_tensors_of_a_sample_that_are_changed_in_place(tiny: AnytimeModel) -> None:
+    full, coarse = tiny.sample(4, seed=5), tiny.sample(4, seed=5, codes=3)
+    coarse.rows.copy_(torch.tensor([3, 2, 1, 0]))
+    coarse.codes.copy_(full.codes[[3, 2, 1, 0], :3])
+    assert torch.equal(tiny.refine(coarse).codes, full.codes[[3, 2, 1, 0]])
+    prefix = full.codes[:, :2].clone()
+    session = tiny.session(4, seed=5, prefix=prefix)
+    prefix.zero_()
+    assert torch.equal(session.run(Budget(codes=8)).codes, full.codes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"codes": torch.zeros(4, 3)}, "`sample.codes` must be integers, not float32 (4, 3)"),
+        ({"rows": torch.arange(3)}, "`sample.rows` must be 4 integers, one for each row of codes, not int64 (3,)"),
+        ({"rows": torch.arange(4.0)}, "`sample.rows` must be 4 integers, one for each row of codes, not float32 (4,)"),
+        ({"rows": -torch.arange(4)}, "`sample.rows` must be at least one row number between 0 and 2147483647"),
+        ({"rows": torch.arange(4) + 2**31}, "`sample.rows` must be at least one row number between 0 and 2147483647"),
+        (
+            {"codes": torch.zeros(0, 3, dtype=torch.long), "rows": torch.arange(0)},
+            "`sample.rows` must be at least one row number between 0 and 2147483647",
+        ),
+        ({"seed": -1}, "`sample.seed` must be between 0 and 2^63 - 1, not -1"),
+    ],
+)
+def test_a_sample_that_cannot_be_refined(tiny: AnytimeModel, changes: dict[str, Any], expected: str, refused: Refused) -> None:
+    assert refused(tiny.refine, edited(tiny.sample(4, codes=3), **changes)) == expected
+
+
+@pytest.mark.parametrize("travel", [copy.copy, copy.deepcopy, lambda sample: pickle.loads(pickle.dumps(sample))])
+def test_a_sample_is_a_plain_value(tiny: AnytimeModel, travel: Callable[[Sample], Sample]) -> None:
+    full, coarse = tiny.sample(4, seed=5), tiny.sample(4, seed=5, codes=3)
+    arrived = travel(coarse)
+    assert arrived.session is None and coarse.session is not None
+    assert torch.equal(arrived.data, coarse.data) and torch.equal(arrived.rows, coarse.rows)
+    assert (arrived.seconds, arrived.seed, arrived.settings, arrived.model) == (
+        coarse.seconds, coarse.seed, coarse.settings, coarse.model,
+    )  # fmt: skip
+    assert torch.equal(tiny.refine(arrived).codes, full.codes)
+    assert asdict(coarse).keys() == {field.name for field in fields(coarse)}
+
+
+def test_a_copied_session_continues_on_its_own(tiny: AnytimeModel) -> None:
+    session = tiny.session(4, seed=5)
+    session.run(Budget(codes=3))
+    twin = copy.deepcopy(session)
+    assert torch.equal(twin.run(Budget(codes=8)).codes, tiny.sample(4, seed=5).codes)
+    assert session.count == 3
+
+
+def test_refining_with_another_engine_recomputes_the_state(tiny: AnytimeModel) -> None:
+    model = copy.deepcopy(tiny)
+    full, coarse = model.sample(4, seed=5), model.sample(4, seed=5, codes=3)
+    assert torch.equal(model.use("eager").refine(coarse).codes, full.codes)
+    assert coarse.session is not None and coarse.session.count == 3, "the old engine's session is not used"
 
 
 # quality
@@ -170,9 +276,9 @@ def test_the_default_temperature(tiny: AnytimeModel, tmp_path: Path) -> None:
     assert torch.equal(model.sample(9, temperature=1.0).codes, warm.codes)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan")])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-38, 101.0, float("nan")])
 def test_impossible_temperatures_are_refused(tiny: AnytimeModel, temperature: float) -> None:
-    with pytest.raises(UserError, match=r"`model.temperature` must be above 0 and at most 100"):
+    with pytest.raises(UserError, match=r"`model.temperature` must be between 0.001 and 100"):
         replace(tiny.config, temperature=temperature)
 
 
@@ -196,6 +302,50 @@ def test_empty_batches(tiny: AnytimeModel) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 28, 28), (2, 1, 32, 32), (2, 1, 28, 27)])
 def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, ...], refused: Refused) -> None:
     assert refused(tiny.encode, torch.zeros(shape)) == f"this model takes data of shape (1, 28, 28), not {shape[1:]}"
+
+
+def test_images_as_bytes_are_converted(tiny: AnytimeModel) -> None:
+    x = torch.randint(0, 256, (5, 1, 28, 28), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    assert torch.equal(tiny.encode(x), tiny.encode(x.float() / 255))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int8])
+def test_data_of_another_type_is_refused(tiny: AnytimeModel, dtype: torch.dtype, refused: Refused) -> None:
+    name = str(dtype).removeprefix("torch.")
+    expected = f"`x` must be float32 or uint8, not {name}; convert it to float32"
+    assert refused(tiny.encode, torch.zeros(2, 1, 28, 28, dtype=dtype)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (float("nan"), "`x` must be between 0 and 1; it has NaN"),
+        (float("inf"), "`x` must be between 0 and 1; its values are between 0.5 and inf"),
+        (-0.01, "`x` must be between 0 and 1; its values are between -0.01 and 0.5"),
+        (255.0, "`x` must be between 0 and 1; its values are between 0.5 and 255"),
+    ],
+)
+def test_data_out_of_range_is_refused(tiny: AnytimeModel, value: float, expected: str, refused: Refused) -> None:
+    x = torch.full((2, 1, 28, 28), 0.5)
+    x[1, 0, 3, 4] = value
+    assert refused(tiny.encode, x) == expected
+
+
+def test_audio_is_between_minus_one_and_one(refused: Refused) -> None:
+    quantizer, conv = QuantizerConfig(codebook_size=16), {"widths": (5, 7), "kernels": (25, 25, 25), "strides": (4, 4, 4)}
+    audio = AutoencoderConfig(shape=(1, 256), length=8, dim=4, quantizer=quantizer, network="audio", **conv)  # type: ignore[arg-type]
+    model = AnytimeModel(replace(_tiny(), autoencoder=audio))
+    assert model.encode(torch.full((2, 1, 256), -1.0)).shape == (2, 8)
+    assert "`x` must be between -1 and 1" in refused(model.encode, torch.full((2, 1, 256), -1.5))
+    assert refused(model.encode, torch.zeros(2, 1, 256, dtype=torch.uint8)) == (
+        "`x` must be float32, not uint8; convert it to float32"
+    )
+
+
+def test_codes_of_every_integer_type_decode(tiny: AnytimeModel) -> None:
+    codes = tiny.sample(2).codes
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        assert torch.equal(tiny.decode(codes.to(dtype)), tiny.decode(codes))
 
 
 def test_codes_out_of_range_are_refused(tiny: AnytimeModel, refused: Refused) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import anytime
-from anytime.core import storage
+from anytime.core import quantized_weights, storage
 from anytime.core.config import to_dict
 from anytime.core.device import pick_device
 from anytime.core.storage import DamagedFileError
@@ -158,6 +160,70 @@ def test_weights_that_do_not_fit_their_config_are_refused(
 ) -> None:
     config: ModelConfig = replace(tiny.config, prior=replace(tiny.config.prior, **change))
     storage.write_json(copied / CONFIG, {"hash": tiny.hash, **to_dict(config)})
+    assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both files"
+
+
+HUGE = [
+    {"prior": {"width": 1 << 30}},
+    {"prior": {"hidden": 10**15}},
+    {"prior": {"hidden": 10**400}},
+    {"prior": {"layers": 10**12}},
+    {"autoencoder": {"blocks": 10**12}},
+    {"autoencoder": {"widths": [1 << 40, 8]}},
+    {"autoencoder": {"shape": [1, 10**9, 10**9]}},
+    {"autoencoder": {"quantizer": {"codebook_size": 10**12}}, "prior": {"codebook_size": 10**12}},
+]
+
+
+def merge(data: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    return data | {key: merge(data[key], value) if isinstance(value, dict) else value for key, value in change.items()}
+
+
+@pytest.mark.parametrize("change", HUGE, ids=str)
+def test_huge_sizes_in_a_config_allocate_nothing(
+    copied: Path, change: dict[str, Any], refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes are compared with those of the weights before a model is built."""
+    data = merge(json.loads((copied / CONFIG).read_text()), change)
+    (copied / CONFIG).write_text(json.dumps(data))
+    monkeypatch.setattr(AnytimeModel, "load_state_dict", lambda *args: pytest.fail("the model was built"))
+    began = time.perf_counter()
+    text = refused(load, copied)
+    assert time.perf_counter() - began < 5
+    assert text == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both files" or "autoencoder.shape" in text
+
+
+def test_sizes_that_the_weights_do_not_bound_are_bounded(refused: Refused) -> None:
+    autoencoder, prior = _tiny().autoencoder, PixelCNNConfig(length=8, codebook_size=16, side=3)
+    text = refused(replace, autoencoder, shape=(1, 28 << 20, 28 << 20))
+    assert text == "`autoencoder.shape` (1, 29360128, 29360128) has more than 67108864 values"
+    assert refused(replace, prior, side=9) == "`prior.side` (9) must not be larger than the 8 codes of the map"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_weights_that_are_not_finite_are_refused(
+    tiny: AnytimeModel, tmp_path: Path, value: float, quantised: bool, refused: Refused
+) -> None:
+    model = copy.deepcopy(tiny)
+    with torch.no_grad():
+        model.prior.tokens.weight[3, 2] = value
+    model.save(tmp_path)
+    if quantised:
+        choose = lambda name, tensor: "bf16" if tensor.is_floating_point() else "fp32"  # noqa: E731
+        tensors = quantized_weights.quantize_weights(model.state_dict(), choose)
+        storage.write_tensors(tmp_path / WEIGHTS, tensors, {"kind": quantized_weights.FILE_KIND})
+        found = storage.digest(quantized_weights.dequantize_weights(tensors))
+        (tmp_path / CONFIG).write_text(json.dumps(json.loads((tmp_path / CONFIG).read_text()) | {"hash": found}))
+    assert refused(load, tmp_path) == (
+        f"{tmp_path / WEIGHTS} has NaN or infinite weights in prior.tokens.weight; train the model again"
+    )
+
+
+def test_weights_of_another_type_are_refused(copied: Path, tiny: AnytimeModel, refused: Refused) -> None:
+    tensors = {name: tensor.double() if "codebook" in name else tensor for name, tensor in tiny.state_dict().items()}
+    found = storage.write_tensors(copied / WEIGHTS, tensors)
+    (copied / CONFIG).write_text(json.dumps(json.loads((copied / CONFIG).read_text()) | {"hash": found}))
     assert refused(load, copied) == f"{copied / WEIGHTS} does not fit its {CONFIG}; restore both files"
 
 

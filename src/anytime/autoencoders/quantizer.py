@@ -73,7 +73,7 @@ class Quantizer(nn.Module):
 
     def forward(self, latents: Float[Tensor, "batch length dim"]) -> Quantized:
         """Quantize; the gradient passes straight through to the latents."""
-        with torch.autocast(latents.device.type, enabled=False):  # bf16 distances would pick wrong entries
+        with torch.autocast(latents.device.type, enabled=False):
             latents = latents.float()
             codes = self.nearest(latents.detach())
             entries = self.lookup(codes)
@@ -85,8 +85,10 @@ class Quantizer(nn.Module):
     def nearest(self, latents: Float[Tensor, "batch length dim"]) -> Int[Tensor, "batch length"]:
         """Return the code of each latent vector: its nearest entry."""
         # ‖e − z‖² = ‖e‖² − 2 e·z + ‖z‖², and ‖z‖² is the same for every entry.
-        squares = self.codebook.square().sum(-1)
-        return torch.addmm(squares, latents.flatten(0, 1), self.codebook.T, alpha=-2).argmin(-1).view(latents.shape[:2])
+        with torch.autocast(latents.device.type, enabled=False):  # bf16 distances would pick wrong entries
+            squares = self.codebook.square().sum(-1)
+            distances = torch.addmm(squares, latents.flatten(0, 1), self.codebook.T, alpha=-2)
+        return distances.argmin(-1).view(latents.shape[:2])
 
     @torch.no_grad()
     def init_from_latents(self, latents: Float[Tensor, "batch length dim"], seed: int) -> None:

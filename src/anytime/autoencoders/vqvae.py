@@ -16,6 +16,9 @@ from anytime.autoencoders.quantizer import Quantized, Quantizer, QuantizerConfig
 from anytime.autoencoders.truncation import truncate
 from anytime.core.errors import UserError
 
+MAX_VALUES = 1 << 26
+"""Values of one example at most, such as an image of 4730 × 4730 with three channels: the weights do not bound its size."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderConfig:
@@ -53,6 +56,8 @@ class AutoencoderConfig:
                 "`autoencoder.shape`, `autoencoder.length`, `autoencoder.dim`, `autoencoder.widths`, `autoencoder.kernels` and "
                 "`autoencoder.strides` must all be at least 1"
             )
+        if math.prod(self.shape) > MAX_VALUES:
+            raise UserError(f"`autoencoder.shape` {self.shape} has more than {MAX_VALUES} values")
         if self.blocks < 0:
             raise UserError(f"`autoencoder.blocks` must be at least 0, not {self.blocks}")
         if self.network == "audio" and self.blocks:

@@ -41,6 +41,8 @@ class PixelCNNConfig:
             raise UserError("`prior` length, codebook_size, side, layers, width and head must all be at least 1")
         if self.side**2 < self.length:
             raise UserError(f"a map of {self.side} × {self.side} is too small for {self.length} codes; raise `prior.side`")
+        if self.side > self.length:  # the weights do not bound its size
+            raise UserError(f"`prior.side` ({self.side}) must not be larger than the {self.length} codes of the map")
 
     @property
     def summary(self) -> str:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from dataclasses import dataclass
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, warn
 from anytime.sampling.latency import LatencyEstimate
 
 MAX_WITHIN = 1e6
 """Seconds: a longer deadline is a mistake in units."""
+WARM_UP_TOLERANCE = 0.05
+"""Fraction of a deadline that a warm-up may take without a warning."""
 
 
 class DeadlineWarning(UserWarning):
-    """A deadline is shorter than one step and one decode, or the engine had to warm up before the deadline's clock began."""
+    """A deadline is too short for one code of every row, or the engine had to warm up before the deadline's clock began."""
 
 
 class MemoryWarning(UserWarning):
     """A microbatch does not fit into memory and is split."""
+
+
+def whole_number(value: int, name: str) -> int:
+    """Return a whole number of Python or numpy as an int; refuse anything else.
+
+    >>> whole_number(3, "`n`")
+    3
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UserError(f"{name} must be a whole number, not {value!r}") from None
 
 
 def code_count(length: int, codes: int | None = None, fraction: float | None = None) -> int:
@@ -34,6 +49,7 @@ def code_count(length: int, codes: int | None = None, fraction: float | None = N
         return max(1, round(fraction * length))
     if codes is None:
         return length
+    codes = whole_number(codes, "`codes`")
     if not 1 <= codes <= length:
         raise UserError(f"`codes` must be between 1 and {length}, the model's length, not {codes}")
     return codes
@@ -70,3 +86,23 @@ def should_continue(budget: Budget, latency: LatencyEstimate, count: int, elapse
     if budget.stop is not None and budget.stop.is_set():
         return False
     return budget.within is None or elapsed + latency.step_and_decode <= budget.within
+
+
+def warn_of_deadline(budget: Budget, n: int, rows: int, codes: int, seconds: float, warm_up: float, engine: str) -> None:
+    """Warn in one sentence if a request with a deadline is late, returns fewer rows than its `n`, or had to warm up first."""
+    if budget.within is None:
+        return
+    said, within = list[str](), f"`within` of {budget.within:g} s"
+    if rows < n:
+        each = "1 code" if codes == 1 else f"{codes} codes"
+        said.append(f"{within} is too short for `n` of {n}: {rows} rows of {each}, {seconds:.4f} s")
+    elif seconds > budget.within and codes == 1:
+        said.append(f"{within} is shorter than one step and one decode of {_count(n)}: one code, {seconds:.4f} s")
+    if warm_up > WARM_UP_TOLERANCE * budget.within:
+        said.append(f"the {engine} engine warmed up for {_count(n)}: {warm_up:.3g} s before `within` began")
+    if said:
+        warn("; ".join(said), DeadlineWarning)
+
+
+def _count(rows: int) -> str:
+    return "a single row" if rows == 1 else f"{rows} rows"

@@ -14,15 +14,20 @@ from torch import Tensor
 
 from anytime.core import random
 from anytime.core.errors import UserError
+from anytime.sampling.budget import whole_number
 
 CHUNK_SIZE = 16384
 """Noise values computed at once: enough to amortise the calls, too few to delay the first code."""
 
 
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 100.0
+"""At the lowest temperature sampling is almost always greedy; far below it, the divided logits would overflow."""
+
+
 def check_temperature(temperature: float, name: str) -> None:
-    """Refuse a temperature that logits cannot be divided by."""
-    if not 0 < temperature <= 100:
-        raise UserError(f"`{name}` must be above 0 and at most 100, not {temperature}")
+    """Refuse a temperature that is out of range."""
+    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # NaN is refused too
+        raise UserError(f"`{name}` must be between {MIN_TEMPERATURE:g} and {MAX_TEMPERATURE:g}, not {temperature}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +35,15 @@ class SamplingSettings:
     """How logits become a distribution: divided by the temperature, then filtered to the top k, then to the top p."""
 
     temperature: float = 1.0
+    """Between 0.001, where sampling is almost always greedy, and 100."""
     top_k: int | None = None
+    """Sample among the k most likely codes only; 1 is greedy."""
     top_p: float | None = None
+    """Sample among the most likely codes that together hold this probability."""
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature, "temperature")
-        if self.top_k is not None and self.top_k < 1:
+        if self.top_k is not None and whole_number(self.top_k, "`top_k`") < 1:
             raise UserError(f"`top_k` must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"`top_p` must be above 0 and at most 1, not {self.top_p}")

@@ -42,6 +42,11 @@ class UsualTime:
         """The usual time, 0 without a measurement."""
         return self._ordered[int(USUAL_QUANTILE * len(self._ordered))] if self._ordered else 0.0
 
+    @property
+    def median(self) -> float:
+        """The median of the measurements, delays included; 0 without one."""
+        return self._ordered[len(self._ordered) // 2] if self._ordered else 0.0
+
 
 class Delays:
     """How much longer than usual the last pieces of work took.

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A complete sample, whatever its number of codes."""
+    """A complete sample, whatever its number of codes.
+
+    A plain value: it can be pickled and copied. A copy has no session, so refining it recomputes the state from its codes.
+    """
 
     data: Tensor  # float32 in the data's range, [n, ...], on the model's device
     codes: Tensor  # [n, codes sampled], int64, on the model's device
@@ -28,6 +31,10 @@ class Sample:
     settings: SamplingSettings
     model: str  # hash of the model that generated it
     session: Session | None = field(default=None, repr=False, compare=False)  # for refining without recomputing the state
+
+    def __reduce__(self) -> tuple[type[Sample], tuple[object, ...]]:
+        """Pickle and copy everything but the session, which belongs to the process."""
+        return Sample, (self.data, self.codes, self.seconds, self.seed, self.rows, self.settings, self.model)
 
     def uint8(self) -> Tensor:
         """Return images as bytes."""

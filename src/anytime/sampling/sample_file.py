@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from anytime.core.config import from_dict
 from anytime.core.errors import UserError
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
+
+UNREADABLE = (
+    OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, OverflowError, RecursionError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What numpy, json, zipfile and torch raise for contents that are not a sample's."""
 
 
 def npz_bytes(sample: Sample, rows: slice = slice(None)) -> bytes:
@@ -44,10 +51,12 @@ def read_npz(file: Path | io.BytesIO, name: str) -> Sample:
             sample = Sample(data, codes, float(arrays["seconds"]), int(arrays["seed"]), rows, settings, str(arrays["model"]))
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"{name} is not an .npz file of samples ({error}); make one with `anytime sample --out FILE.npz`"
         ) from None
-    if sample.codes.ndim != 2 or not len(sample.data) == len(sample.codes) == len(sample.rows):
+    if any(tensor.is_floating_point() or tensor.is_complex() for tensor in (codes, rows)):
+        raise UserError(f"{name} has codes or rows that are not integers; make it again with `anytime sample --out FILE.npz`")
+    if codes.ndim != 2 or rows.ndim != 1 or data.ndim < 2 or not len(data) == len(codes) == len(rows):
         raise UserError(f"{name} has fields of different lengths; make it again with `anytime sample --out FILE.npz`")
     return sample

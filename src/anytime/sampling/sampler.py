@@ -1,32 +1,33 @@
-"""The sampler: chooses and builds the engine, keeps its latency estimates and runs requests in microbatches."""
+"""The sampler: chooses and builds the engine, keeps its latency estimates, checks requests and runs them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Integer, Shaped
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.core.errors import UserError, out_of_memory, warn
+from anytime.core.errors import UserError
 from anytime.priors import PriorNetwork
-from anytime.sampling.budget import Budget, MemoryWarning
-from anytime.sampling.engines.base import Engine, Request
+from anytime.sampling.budget import Budget, whole_number
+from anytime.sampling.engines.base import Engine, Request, fixed_mode
 from anytime.sampling.engines.registry import build_engine
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.latency import LatencyEstimate
+from anytime.sampling.microbatches import Microbatches
 from anytime.sampling.sample import Sample
 from anytime.sampling.session import Progress, Session
-from anytime.sampling.threads import ThreadChoice
+from anytime.sampling.threads import ThreadChoice, adapt_to_process
 
 MAX_ROWS = 1 << 31  # row numbers are hashed as int32
+MAX_SEED = 1 << 63
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Sampler:
-    """Samples from a prior and decodes. Build it once; `use` changes the engine, `reset` follows a change of weights."""
+    """Samples from a prior and decodes. Build it once; `use` changes the engine, which is built again if the weights change."""
 
     def __init__(self, prior: PriorNetwork, autoencoder: VQVAE, weights_hash: Callable[[], str]) -> None:
         self.prior, self.autoencoder = prior, autoencoder
@@ -34,17 +35,29 @@ class Sampler:
         self._weights_hash = weights_hash
         self._choice: tuple[str | None, str | None] = ("eager", None)
         self._engine: Engine | None = None  # built on first use
-        self._hash: str | None = None  # of the engine's weights: hashing takes longer than sampling
+        self._hash: str | None = None  # of the engine's weights
+        self._process = adapt_to_process()  # that the engine was built in
 
     @property
     def engine(self) -> Engine:
-        """The engine, built for the device that the weights are on."""
-        if self._engine is None or self._engine.device != self.autoencoder.device:
+        """The engine, built for the device that the weights are on, and again in a forked process."""
+        process, device = adapt_to_process(), self.autoencoder.device
+        if self._engine is None or self._engine.device != device or self._process != process:
             self.prior.eval()
             self.autoencoder.eval()
-            self.latencies = {}
-            self._engine = build_engine(*self._choice, self.prior, self.autoencoder)
+            self.latencies, self._process, self._hash = {}, process, self._weights_hash()
+            with fixed_mode(device):
+                self._engine = build_engine(*self._choice, self.prior, self.autoencoder)
         return self._engine
+
+    @property
+    def hash(self) -> str:
+        """Hash of the weights as they are now; if they have changed, the engine is built again."""
+        found = self._weights_hash()
+        if found != self._hash:
+            self.reset()
+            self._hash = found
+        return found
 
     def use(self, engine: str | None, precision: str | None) -> None:
         """Choose another engine; None is the fastest for the device."""
@@ -56,28 +69,44 @@ class Sampler:
         self._engine = self._hash = None
 
     def request(
-        self, n: int, seed: int, settings: SamplingSettings, prefix: Int[Tensor, "given k"] | None, max_codes: int
+        self, n: int, seed: int, settings: SamplingSettings, prefix: Integer[Tensor, "given k"] | None, max_codes: int
     ) -> Request:
         """Return a checked request for `n` rows that start with the prefix."""
+        n, seed = whole_number(n, "`n`"), check_seed(seed, "`seed`")
         if n < 1:
             raise UserError(f"`n` must be at least 1, not {n}")
         if n >= MAX_ROWS:
             raise UserError(f"`n` must be below {MAX_ROWS}, not {n}")
-        if not 0 <= seed < 1 << 63:
-            raise UserError(f"`seed` must be between 0 and 2^63 - 1, not {seed}")
         if prefix is None:
-            prefix = torch.empty(1, 0, dtype=torch.long)
+            prefix = torch.empty(1, 0, dtype=torch.long, device="cpu")
         self.check_codes(prefix, "`prefix`")
         if len(prefix) not in (1, n):
             raise UserError(f"`prefix` must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
         if prefix.shape[1] > max_codes:
             raise UserError(f"`prefix` has {prefix.shape[1]} codes, more than the {max_codes} requested; raise `codes`")
-        self._hash = self._hash or self._weights_hash()
-        return Request(prefix.cpu().long().expand(n, -1), torch.arange(n), seed, settings, self._hash)
+        return Request(prefix.cpu().long().expand(n, -1), torch.arange(n, device="cpu"), seed, settings, self.hash)
 
-    def check_codes(self, codes: Int[Tensor, "batch prefix"], name: str) -> None:
-        """Refuse codes of a wrong shape or range."""
+    def check_request(self, request: Request, name: Callable[[str], str]) -> Request:
+        """Return a request made of an earlier sample or session; refuse wrong codes, rows and seeds.
+
+        `name` returns how an error names a field.
+        """
+        codes, rows = request.codes, request.rows
+        self.check_codes(codes, name("codes"))
+        if rows.dtype not in INTEGERS or rows.shape != (len(codes),):
+            raise UserError(f"{name('rows')} must be {len(codes)} integers, one for each row of codes, not {_describe(rows)}")
+        if not len(rows) or int(rows.min()) < 0 or int(rows.max()) >= MAX_ROWS:
+            raise UserError(f"{name('rows')} must be at least one row number between 0 and {MAX_ROWS - 1}")
+        seed = check_seed(request.seed, name("seed"))
+        return Request(codes.cpu().long(), rows.cpu().long(), seed, request.settings, request.model)
+
+    def check_codes(self, codes: Shaped[Tensor, "..."], name: str) -> None:
+        """Refuse codes of a wrong type, shape or range."""
         length, codebook_size = self.prior.length, self.prior.codebook_size
+        if not isinstance(codes, Tensor):
+            raise UserError(f"{name} must be a tensor, not {type(codes).__name__}")
+        if codes.dtype not in INTEGERS:
+            raise UserError(f"{name} must be integers, not {_describe(codes)}")
         if codes.ndim != 2 or codes.shape[1] > length:
             raise UserError(f"{name} must be [batch, up to {length}], not {tuple(codes.shape)}")
         if codes.numel() and not (int(codes.min()) >= 0 and int(codes.max()) < codebook_size):
@@ -85,7 +114,18 @@ class Sampler:
             raise UserError(f"{name} has the code {bad}; this model's codes run from 0 to {codebook_size - 1}")
 
     def session(self, request: Request) -> Session:
-        """Return a session on the engine."""
+        """Return a session on the engine, which ends when the weights change."""
+        return Session(self.engine, self.latency(len(request.rows)), self.prior.length, request, self._leave_training)
+
+    def _leave_training(self) -> str:
+        """Leave the training mode, whose dropout would change the codes; return the hash of the weights."""
+        if self.prior.training or self.autoencoder.training:
+            self.prior.eval()
+            self.autoencoder.eval()
+        return self._weights_hash()
+
+    def _start(self, request: Request) -> Session:
+        """Return the session of a request that runs at once."""
         return Session(self.engine, self.latency(len(request.rows)), self.prior.length, request)
 
     def latency(self, rows: int) -> LatencyEstimate:
@@ -97,29 +137,19 @@ class Sampler:
         return self.latencies[rows]
 
     def run(self, request: Request, budget: Budget, started: float, progress: Progress | None) -> Sample:
-        """Run a request in microbatches that fit into memory; each gets its share of the time left."""
-        parts: list[Sample] = []
-        n, size, first = len(request.rows), self.engine.microbatch, 0
-        while first < n and not (parts and budget.stop is not None and budget.stop.is_set()):
-            microbatch = replace(request, rows=request.rows[first : first + size], codes=request.codes[first : first + size])
-            began, within = time.perf_counter() if parts else started, budget.within
-            if within is not None and n > size:
-                used = sum(part.seconds for part in parts)  # not the clock: a warm-up does not count towards the deadline
-                within = max(1e-9, (within - used) * len(microbatch.rows) / (n - first))
-            try:
-                parts.append(self.session(microbatch).run(replace(budget, within=within), started=began, progress=progress))
-                first += size
-            except RuntimeError as error:
-                if not out_of_memory(error) or len(microbatch.rows) == 1:
-                    raise
-                size = (len(microbatch.rows) + 1) // 2
-                warn(f"{len(microbatch.rows)} rows do not fit into memory; continuing with {size} at a time", MemoryWarning)
-                self.engine.release()
-        return parts[0] if len(parts) == 1 else self._concat(parts, time.perf_counter() - started)
+        """Run a request in microbatches that fit into memory."""
+        return Microbatches(
+            engine=self.engine, start=self._start, request=request, budget=budget, started=started, progress=progress
+        ).run()
 
-    def _concat(self, parts: list[Sample], seconds: float) -> Sample:
-        """Join microbatches at the length of the shortest, which all rows have."""
-        count = min(part.codes.shape[1] for part in parts)
-        data = [p.data if p.codes.shape[1] == count else self.engine.decode(p.codes[:, :count]) for p in parts]
-        codes, rows = (torch.cat(t) for t in ([p.codes[:, :count] for p in parts], [p.rows for p in parts]))
-        return replace(parts[0], data=torch.cat(data), codes=codes, rows=rows, seconds=seconds, session=None)
+
+def check_seed(seed: int, name: str) -> int:
+    """Return a seed; refuse one out of range."""
+    seed = whole_number(seed, name)
+    if not 0 <= seed < MAX_SEED:
+        raise UserError(f"{name} must be between 0 and 2^63 - 1, not {seed}")
+    return seed
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,37 +15,57 @@ from torch import Tensor
 
 from anytime.core import storage
 from anytime.core.config import from_dict
-from anytime.core.errors import UserError, warn
-from anytime.core.priority import raised_priority
-from anytime.sampling.budget import Budget, DeadlineWarning, should_continue
-from anytime.sampling.engines.base import ActiveBatch, Engine, Request
+from anytime.core.errors import UserError
+from anytime.sampling.budget import Budget, should_continue, warn_of_deadline
+from anytime.sampling.engines.base import ActiveBatch, Engine, Request, fixed_mode
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.sample import Sample
-from anytime.sampling.threads import use_threads
+from anytime.sampling.threads import adapt_to_process, hurrying
 
 Clock = Callable[[], float]
 Progress = Callable[[int, float], None]
 """Called after every step with the number of codes and the seconds used."""
 
 SESSION_KIND = "session 1"
-WARM_UP_TOLERANCE = 0.05
-"""Fraction of a deadline that a warm-up may take without a warning."""
 MAX_RESUMABLE_ROWS = 512
 """A larger sample does not keep its state, which would take gigabytes; refining it recomputes the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What sampling up to a budget leaves: the seconds of the warm-up, and the last decode if no code came after it."""
+
+    warm_up: float
+    decoded: tuple[Tensor, Tensor] | None  # codes, data
 
 
 class Session:
     """Rows of codes under one seed, extended by every `run`; each run returns a complete sample.
 
-    Codes given by the request (a prefix, a saved session) are fed to the prior first, step by step.
+    Codes given by the request (a prefix, a saved session) are fed to the prior first, step by step. A copy continues on its
+    own from the same codes.
     """
 
-    def __init__(self, engine: Engine, latency: LatencyEstimate, length: int, request: Request) -> None:
-        self.engine, self.latency, self.length, self.request = engine, latency, length, request
-        self._lock = threading.Lock()
-        parts = zip(request.rows.split(engine.block), request.codes.split(engine.block), strict=True)
-        self._blocks: list[ActiveBatch] = [engine.start(replace(request, rows=rows, codes=codes)) for rows, codes in parts]
+    def __init__(
+        self,
+        engine: Engine,
+        latency: LatencyEstimate,
+        length: int,
+        request: Request,
+        weights_hash: Callable[[], str] | None = None,
+    ) -> None:
+        self.engine, self.latency, self.length, self._weights_hash = engine, latency, length, weights_hash
+        self._lock, self._process = threading.Lock(), adapt_to_process()
+        with fixed_mode(engine.device):
+            # Copies: the caller may change the tensors later.
+            self.request = request = replace(request, rows=request.rows.clone(), codes=request.codes.clone())
+            parts = zip(request.rows.split(engine.block), request.codes.split(engine.block), strict=True)
+            self._blocks: list[ActiveBatch] = [engine.start(replace(request, rows=rows, codes=codes)) for rows, codes in parts]
+
+    def __deepcopy__(self, memo: object) -> Session:
+        request = replace(self.request, codes=self.codes.cpu())
+        return Session(self.engine, self.latency, self.length, request, self._weights_hash)
 
     @property
     def count(self) -> int:
@@ -55,7 +75,18 @@ class Session:
     @property
     def codes(self) -> Int[Tensor, "n count"]:
         """All codes available."""
-        return _concat([self.engine.codes(block) for block in self._blocks])
+        with fixed_mode(self.engine.device):
+            return _concat([self.engine.codes(block) for block in self._blocks])
+
+    def continues(self, sample: Sample) -> bool:
+        """Return whether the sample is this session's last one, unchanged: its codes, rows, seed and settings."""
+        request = self.request
+        return (
+            self.count == sample.codes.shape[1]
+            and (request.seed, request.settings, request.model) == (sample.seed, sample.settings, sample.model)
+            and torch.equal(request.rows, sample.rows.cpu())
+            and torch.equal(self.codes, sample.codes.to(self.engine.device))
+        )
 
     def run(
         self,
@@ -66,43 +97,67 @@ class Session:
         progress: Progress | None = None,
     ) -> Sample:
         """Continue until the budget is used; return the complete sample generated so far."""
+        started = clock() if started is None else started
+        request, has_deadline = self.request, budget.within is not None
+        with self._running(budget):
+            advance = self._advance(budget, started, clock, progress)
+            # Another request may have continued this session; return no more than this one's codes.
+            codes, data = advance.decoded or self._decode(clock, budget.codes, has_deadline)
+            seconds, rows = clock() - started - advance.warm_up, len(request.rows)
+            warn_of_deadline(budget, rows, rows, self.count, seconds, advance.warm_up, self.engine.name)
+            resumable = self if codes.shape[1] == self.count < self.length and len(codes) <= MAX_RESUMABLE_ROWS else None
+            return Sample(data, codes, seconds, request.seed, request.rows.clone(), request.settings, request.model, resumable)
+
+    def advance(self, budget: Budget, *, started: float, clock: Clock, progress: Progress | None) -> Advance:
+        """Continue until the budget, which has a deadline, is used, with time left for a decode."""
+        with self._running(budget):
+            return self._advance(budget, started, clock, progress)
+
+    @contextmanager
+    def _running(self, budget: Budget) -> Iterator[None]:
+        """Check the budget and the weights, and take the lock."""
         if budget.codes > self.length:
             raise UserError(f"`codes` must be between 1 and {self.length}, the model's length, not {budget.codes}")
-        started = clock() if started is None else started
+        if self._weights_hash is not None and self._weights_hash() != self.request.model:
+            raise UserError("the weights have changed since the session began; start another session")
+        if self._process != (process := adapt_to_process()):  # a fork, in which nobody would release the lock
+            self._lock, self._process = threading.Lock(), process
+        with self._lock, fixed_mode(self.engine.device):
+            if budget.within is None:
+                yield
+                return
+            with hurrying(self.latency.threads):
+                yield
+
+    def _advance(self, budget: Budget, started: float, clock: Clock, progress: Progress | None) -> Advance:
         # A GPU runs steps asynchronously. A run that may stop at any step must not queue steps ahead.
         has_deadline = budget.within is not None
         synchronize = has_deadline or budget.stop is not None or progress is not None
-        with self._lock, self._hurrying(has_deadline):
-            if budget.within is not None:
-                started += self._warm_up(clock, budget.within)
-            decoded = None
-            while should_continue(budget, self.latency, self.count, clock() - started):
-                if has_deadline:
-                    self._timed_step(clock)
-                else:
-                    self._step(1 if synchronize else budget.codes - self._blocks[0].steps_done, synchronize)
-                is_unmeasured = has_deadline and not self.latency.decodes
-                decoded = self._decode(clock, self.count, has_deadline) if is_unmeasured else None
-                if progress is not None:
-                    progress(self.count, clock() - started)
-            # Another request may have continued this session; return no more than this one's codes.
-            codes, data = decoded or self._decode(clock, budget.codes, has_deadline)
-            seconds = clock() - started
-            if budget.within is not None and seconds > budget.within and self.count == 1:
-                text = f"`within` of {budget.within:g} s is shorter than one step and one decode: one code, {seconds:.4f} s"
-                warn(text, DeadlineWarning)
-            resumable = self if codes.shape[1] == self.count < self.length and len(codes) <= MAX_RESUMABLE_ROWS else None
-            request = self.request
-            return Sample(data, codes, seconds, request.seed, request.rows, request.settings, request.model, resumable)
+        warm_up = self._warm_up(clock) if has_deadline else 0.0
+        started += warm_up
+        decoded = None
+        while should_continue(budget, self.latency, self.count, clock() - started):
+            if has_deadline:
+                self._timed_step(clock)
+            else:
+                self._step(1 if synchronize else budget.codes - self._blocks[0].steps_done, synchronize)
+            is_unmeasured = has_deadline and not self.latency.decodes
+            decoded = self._decode(clock, self.count, has_deadline) if is_unmeasured else None
+            if progress is not None:
+                progress(self.count, clock() - started)
+        return Advance(warm_up, decoded)
 
-    def stream(self, budget: Budget, every: int, started: float) -> Iterator[Sample]:
+    def stream(
+        self, budget: Budget, every: int, started: float, clock: Clock = time.perf_counter
+    ) -> Iterator[Sample]:  # fmt: skip
         """Yield a sample after every `every` codes and one at the end of the budget."""
         before = None
-        while before is None or self.count < budget.codes:
+        while before is None or should_continue(budget, self.latency, before, clock() - started):
             target = min(budget.codes, (self.count // every + 1) * every)
-            sample = self.run(replace(budget, codes=target), started=started)
-            if sample.codes.shape[1] == before:  # stopped before another code
+            sample = self.run(replace(budget, codes=target), started=started, clock=clock)
+            if sample.codes.shape[1] == before:  # the deadline passed meanwhile
                 return
+            started = clock() - sample.seconds  # a warm-up does not count
             yield sample
             before = sample.codes.shape[1]
             if before < target:  # stopped
@@ -110,25 +165,15 @@ class Session:
 
     def generate_codes(self, codes: int) -> Int[Tensor, "n count"]:
         """Generate the first `codes` codes of every row without decoding them."""
-        with self._lock:
+        with self._running(Budget(codes=codes)):
             for block in self._blocks:
                 self.engine.step(block, codes - block.steps_done)
             generated = self.codes[:, :codes]
             self.engine.wait()
             return generated
 
-    @contextmanager
-    def _hurrying(self, has_deadline: bool) -> Iterator[None]:
-        """Compute with the threads and the priority of a request with a deadline, if this is one."""
-        threads = self.latency.threads
-        if not has_deadline:
-            yield
-            return
-        with raised_priority(), use_threads(None if threads is None else threads.count):
-            yield
-
-    def _warm_up(self, clock: Clock, within: float) -> float:
-        """Warm up the engine if needed; return the seconds, which do not count towards the deadline, and warn of them."""
+    def _warm_up(self, clock: Clock) -> float:
+        """Warm up the engine if needed; return the seconds, which do not count towards the deadline."""
         began, request, threads = clock(), self._blocks[0].request, self.latency.threads
         if self.engine.is_warm(request) and (threads is None or threads.is_measured):
             return 0.0
@@ -141,12 +186,7 @@ class Session:
             self.engine.decode(torch.zeros(len(block.request.rows), 1, dtype=torch.long, device=self.engine.device))
         self.engine.wait()
         self.latency.add_decode(clock() - warm)
-        took, rows = clock() - began, len(self.request.rows)
-        if took > WARM_UP_TOLERANCE * within:
-            size = "a single row" if rows == 1 else f"{rows} rows"
-            text = f"the {self.engine.name} engine warmed up for {size}: {took:.3g} s before `within` began"
-            warn(text, DeadlineWarning)
-        return took
+        return clock() - began
 
     def _time_step(self, clock: Clock) -> float:
         """Return the seconds of the second step of the request's rows, on a copy of the first block."""
@@ -196,5 +236,10 @@ def read_session(path: str | Path) -> Request:
     tensors, facts, _ = storage.read_tensors(Path(path))
     if facts.get("kind") != SESSION_KIND:
         raise UserError(f"{path} is not a session of this version ({SESSION_KIND}) but {facts.get('kind')!r}; save it again")
+    missing = [key for key in ("codes", "rows") if key not in tensors] + [
+        key for key in ("seed", "settings", "model") if key not in facts
+    ]
+    if missing:
+        raise UserError(f"{path} is not a session: it lacks {missing[0]!r}; save it again")
     settings = from_dict(SamplingSettings, facts["settings"], f"{path}: settings")
-    return Request(tensors["codes"], tensors["rows"], int(facts["seed"]), settings, facts["model"])
+    return Request(tensors["codes"], tensors["rows"], facts["seed"], settings, str(facts["model"]))

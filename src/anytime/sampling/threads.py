@@ -7,12 +7,16 @@ that their results never depend on the load.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from statistics import median
 
 import torch
+
+from anytime.core.priority import raised_priority
 
 MIN_GAIN = 0.8
 """Several threads are used if their step takes at most this share of one thread's."""
@@ -20,6 +24,26 @@ SLOW, QUIET = 2.0, 1.5
 """Times the measured step: several threads this slow are disturbed; one thread faster than this is not."""
 TRIALS, SLOW_STEPS, QUIET_STEPS = 3, 4, 32
 """Trials of each number; steps in a row that show a disturbance, and its end."""
+
+IMPORTING_PROCESS = os.getpid()
+"""The process that imported this module; any other one that uses it is a fork."""
+
+
+def adapt_to_process() -> int:
+    """Compute with one thread from now on if this process is a fork; return its id.
+
+    A fork has none of its parent's threads, but OpenMP still waits for them: the first parallel loop would never end. This is
+    done once in each process, so that the program may set another number afterwards.
+    """
+    process = os.getpid()
+    _adapt(process)
+    return process
+
+
+@cache
+def _adapt(process: int) -> None:
+    if process != IMPORTING_PROCESS:
+        torch.set_num_threads(1)
 
 
 @contextmanager
@@ -84,3 +108,10 @@ class ThreadChoice:
         '1 of 4 threads'
         """
         return f"{self.count} of {self.available} threads"
+
+
+@contextmanager
+def hurrying(threads: ThreadChoice | None) -> Iterator[None]:
+    """Compute with the threads and the priority of a request with a deadline."""
+    with raised_priority(), use_threads(None if threads is None else threads.count):
+        yield

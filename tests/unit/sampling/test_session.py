@@ -17,7 +17,7 @@ from anytime.sampling.engines.eager import EagerEngine
 from anytime.sampling.gumbel import SamplingSettings, gumbel, gumbel_argmax
 from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.sample import Sample
-from anytime.sampling.session import Session, read_session
+from anytime.sampling.session import SESSION_KIND, Session, read_session
 
 
 @dataclass
@@ -154,6 +154,12 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
         read_session(path)
     write_tensors(path, {"codes": torch.zeros(1)}, {"kind": "session 0"})
     with pytest.raises(UserError, match="session 0"):
+        read_session(path)
+    write_tensors(path, {"codes": torch.zeros(1)}, {"kind": SESSION_KIND, "seed": 0, "settings": {}, "model": ""})
+    with pytest.raises(UserError, match="is not a session: it lacks 'rows'"):
+        read_session(path)
+    write_tensors(path, {"codes": torch.zeros(1), "rows": torch.zeros(1)}, {"kind": SESSION_KIND})
+    with pytest.raises(UserError, match="is not a session: it lacks 'seed'"):
         read_session(path)
 
 

@@ -6,6 +6,8 @@ stop.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +20,16 @@ from anytime.sampling.gumbel import SamplingSettings
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 CPU_DECODE_BATCH = 64
 """Rows decoded at once on a CPU: feature maps that fit into its cache take a third less time."""
+
+
+@contextmanager
+def fixed_mode(device: torch.device) -> Iterator[None]:
+    """Compute without gradients, and as outside of the caller's `torch.inference_mode` and `torch.autocast`.
+
+    Tensors made in inference mode could not be updated outside of it, and autocast would change the codes.
+    """
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 @dataclass(frozen=True, slots=True)
