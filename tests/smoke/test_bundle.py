@@ -204,7 +204,7 @@ def test_mistakes(bundle_dir: Path, run_cli: RunCLI) -> None:
     assert "--name 'Little One' must be lower-case letters" in refused("run", "--name", "Little One")
     for codes in (0, 17):
         assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "--codes", codes)
-    assert "must be above 0" in refused("run", "--temperature", 0)
+    assert "must be between 0.001 and 100" in refused("run", "--temperature", 0)
     assert "'onnx'" in run_cli("export", "run", "--to", "onnx").sentence
     assert run_cli("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "--evaluation", "run/evaluation/evaluation.json")

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from anytime.core import results
+from anytime.data.audio_io import write_wav
 from anytime.metrics import feature_stats
 from anytime.model import load
 
@@ -156,3 +159,56 @@ def test_absent_dataset_is_replaced_by_synthetic_images(run_cli: RunCLI, tmp_pat
     assert outcome.status == 0
     assert "mnist is not here: comparing with synthetic strokes" in outcome.err
     assert "not real data" in results.read(tmp_path / "run" / "evaluation" / "evaluation.json").environment["data"]
+    assert "no table for --quality: it needs real data" in outcome.out
+    assert not (tmp_path / "run" / "model" / "quality.json").exists()
+
+
+def test_synthetic_data_do_not_replace_a_quality_table(run: Path, run_cli: RunCLI) -> None:
+    """Whatever the scale of the table that is there."""
+    assert run_cli("evaluate", run, *SMOKE).status == 0
+    before = (run / "model" / "quality.json").read_bytes()
+    outcome = run_cli("evaluate", run, *SMOKE, "--dataset", "mnist", "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out.splitlines()[-1])["quality"] is None
+    assert (run / "model" / "quality.json").read_bytes() == before
+
+
+def test_an_evaluation_of_full_scale_is_kept(run: Path, run_cli: RunCLI) -> None:
+    assert run_cli("evaluate", run, *SMOKE).status == 0
+    path = run / "evaluation" / "evaluation.json"
+    path.write_text(path.read_text().replace('"scale": "smoke"', '"scale": "full"'))
+    before = path.read_bytes()
+    assert f"{path} holds an evaluation of full scale" in run_cli("evaluate", run, *SMOKE).sentence
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("count", [10, 19, 20])
+def test_few_images(count: int, run_cli: RunCLI, tmp_path: Path) -> None:
+    """`train` takes ten images; an evaluation needs two that are held out."""
+    for number in range(count):
+        path = tmp_path / "data" / f"{number:02d}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+    words = ("--data", tmp_path / "data", "--scale", "smoke")
+    assert run_cli("train", "folder", *words, "--size", 16, "--out", tmp_path / "run").status == 0
+    outcome = run_cli("evaluate", tmp_path / "run", *words, "--samples", 4, "--fractions", "1")
+    if count == 20:
+        assert outcome.status == 0, outcome.err
+    else:
+        assert "at least 2 held-out images, and folder has 1; add some to --data" in outcome.sentence
+        assert not (tmp_path / "run" / "evaluation").exists()
+
+
+@pytest.mark.parametrize("names", [[f"{number:02d}" for number in range(10)], ["a/0", "b/0"], ["a/0", "a/1", "b/0", "b/1"]])
+def test_few_recordings(names: list[str], run_cli: RunCLI, tmp_path: Path) -> None:
+    """One held-out crop, one training crop, or enough of both."""
+    for number, name in enumerate(names):
+        noise = torch.rand(1, 15_360, generator=torch.Generator().manual_seed(number)) - 0.5
+        write_wav(tmp_path / "data" / f"{name}.wav", noise)
+    words = ("--data", tmp_path / "data", "--scale", "smoke")
+    assert run_cli("train", "folder", *words, "--out", tmp_path / "run").status == 0
+    outcome = run_cli("evaluate", tmp_path / "run", *words, "--samples", 4, "--fractions", "1")
+    if len(names) == 4:
+        assert outcome.status == 0, outcome.err
+    else:
+        assert "at least 2 " in outcome.sentence and "crops, and folder has 1; add some to --data" in outcome.sentence

@@ -35,7 +35,7 @@ def test_a_run_killed_in_every_stage(
         assert at["stage"] == stage
         assert 0 < at["step"] < STEPS
         assert not (run / "model").exists()
-        (run / "checkpoints" / ".left.1.partial").write_bytes(b"as a kill during a write leaves it")
+        (run / "checkpoints" / ".left.0123abcd.partial").write_bytes(b"as a kill during a write leaves it")
         if before:
             assert resumed(stderr_path.read_text()) == (before["stage"], before["step"])
     done = run_cli(*words)

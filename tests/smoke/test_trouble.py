@@ -19,6 +19,7 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.core.storage import read_tensors
+from anytime.training import checkpoint
 from anytime.training.log import MetricsLog
 from anytime.training.loop import EpochMetrics
 from anytime.training.tasks.prior import PriorTask
@@ -91,6 +92,85 @@ def test_lost_metrics_do_not_come_back_as_zeros(unfinished: Path, command_of: Co
     assert b"\0" not in (unfinished / "metrics.jsonl").read_bytes()
 
 
+def zero_filled(content: bytes) -> bytes:
+    """A block that never reached the disk."""
+    return content[:300] + bytes(200) + content[500:]
+
+
+def ending_in_zeros(content: bytes) -> bytes:
+    return content[:-200] + bytes(200)
+
+
+@pytest.mark.parametrize("damage", [cut, zero_filled, ending_in_zeros, lambda content: bytes(len(content))])
+def test_damaged_metrics_do_not_stop_a_run(
+    damage: Callable[[bytes], bytes], unfinished: Path, finished: Finished, command_of: CommandOf, run_cli: RunCLI
+) -> None:
+    """Intact lines are kept, and no other ones come back."""
+    path = unfinished / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(damage(path.read_bytes()))
+    outcome = run_cli(*command_of("best", unfinished))
+    assert outcome.status == 0, outcome.err
+    kept = path.read_bytes().splitlines(keepends=True)
+    assert kept == [line for line in lines if line in kept]
+    assert b"\0" not in path.read_bytes()
+    assert (unfinished / WEIGHTS).read_bytes() == (finished("best") / WEIGHTS).read_bytes()
+    assert run_cli(*command_of("best", unfinished)).status == 0, "nor the next time"
+
+
+def test_metrics_are_on_disk_before_a_checkpoint(run_cli: RunCLI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened = list[str]()
+    write, sync = checkpoint.write, MetricsLog.sync
+    monkeypatch.setattr(checkpoint, "write", lambda *given: (happened.append("checkpoint"), write(*given))[1])
+    monkeypatch.setattr(MetricsLog, "sync", lambda metrics: (happened.append("sync"), sync(metrics))[1])
+    assert run_cli(*SMOKE, "--out", tmp_path / "run").status == 0
+    assert happened
+    assert happened == ["sync", "checkpoint"] * (len(happened) // 2)
+
+
+def test_a_run_resumed_twice_with_damaged_metrics_has_no_epoch_twice(
+    unfinished: Path, finished: Finished, command_of: CommandOf, run_cli: RunCLI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is shorter than at the checkpoint: where to cut it is known by the epoch, not by its size."""
+    newest = unfinished / "checkpoints" / "step-000000144.safetensors"
+    newest.unlink()  # step 47 of 48 is left
+    path = unfinished / "metrics.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(b"damaged\n" + content.partition(b"\n")[2])
+    with monkeypatch.context() as patch:
+        patch.setattr("anytime.training.run.Run._diagnose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run_cli(*command_of("best", unfinished)).status == 130  # after the last epoch, before its checkpoint
+    assert run_cli(*command_of("best", unfinished)).status == 0
+    epochs = [(line["stage"], line["epoch"]) for line in map(json.loads, path.read_text().splitlines())]
+    assert epochs == [(s, e) for s in ("pretrain", "ordered", "prior") for e in range(1, 7)][1:]
+
+
+def test_info_says_what_changed_in_a_run(finished: Finished, run_cli: RunCLI, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished("best"), run)
+    outcome = run_cli("info", run, "--check", "--json")
+    assert outcome.status == 0, outcome.err
+    files = json.loads(outcome.out.splitlines()[-1])["files"]
+    assert {"config.json", "metrics.jsonl", "code_stats.json", "model/config.json", WEIGHTS} <= set(files)
+    assert f"{len(files)} unchanged since training" in outcome.out
+    (run / WEIGHTS).write_bytes(flipped((run / WEIGHTS).read_bytes()))
+    (run / "metrics.jsonl").unlink()
+    sentence = run_cli("info", run, "--check").sentence
+    assert f"{run} changed since its training: {WEIGHTS} is altered and metrics.jsonl is missing" in sentence
+
+
+def test_a_run_killed_before_its_record_gets_it_the_next_time(
+    finished: Finished, command_of: CommandOf, run_cli: RunCLI, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished("best"), run)
+    before = (run / "files.json").read_bytes()
+    (run / "files.json").unlink()
+    assert "no hashes are recorded" in run_cli("info", run, "--check").out
+    assert run_cli(*command_of("best", run)).status == 0
+    assert (run / "files.json").read_bytes() == before
+
+
 def test_an_unfinished_run_is_not_a_model(unfinished: Path, run_cli: RunCLI, tmp_path: Path) -> None:
     for words in (["sample", unfinished, "--out", tmp_path / "x.png"], ["info", unfinished]):
         sentence = run_cli(*words).sentence
@@ -137,7 +217,9 @@ def test_two_processes_never_train_in_one_run_dir(launcher: Any, run_cli: RunCLI
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert f"another process is training in {tmp_path / 'run'}" in run_cli(*words).sentence
+        sentence = run_cli(*words).sentence
+        assert f"another process is training in {tmp_path / 'run'} (process {process.pid} on " in sentence
+        assert f", started {time.strftime('%Y-')}" in sentence
         assert process.poll() is None
     finally:
         os.killpg(process.pid, signal.SIGKILL)

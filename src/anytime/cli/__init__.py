@@ -11,9 +11,11 @@ import io
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from anytime.core.errors import UserError, did_you_mean, out_of_memory
+from anytime.core.ranks import several_ranks
 
 VERBS = {
     "data": "List the known datasets, or download one and verify it.",
@@ -50,11 +52,37 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _discard_output()
         _quit(1)
+    except UnicodeEncodeError as error:
+        if not any("\ud800" <= character <= "\udfff" for character in error.object):
+            raise
+        _quit(2, f"a file name is not UTF-8 ({_around(error)}); rename it")
     except OSError as error:
+        if error.errno == errno.EIO and not _is_terminal_alive():
+            _discard_output()
+            _quit(1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         _discard_output()
         _quit(2, f"the output cannot be written ({error.strerror}); make room")
+
+
+def _around(error: UnicodeEncodeError) -> str:
+    """Return the word with the character that cannot be encoded, escaped for any terminal.
+
+    >>> _around(UnicodeEncodeError("utf-8", "read\\n/data/\\udcff.png now", 11, 12, "surrogates not allowed"))
+    "'/data/\\\\udcff.png'"
+    """
+    before, after = error.object[: error.start].split()[-1:], error.object[error.start :].split()[:1]
+    return ascii("".join(before) + "".join(after))
+
+
+def _is_terminal_alive() -> bool:
+    """Return whether stdout still takes output; a terminal that hung up does not."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        return False
+    return True
 
 
 def _discard_output() -> None:
@@ -66,8 +94,9 @@ def _discard_output() -> None:
 def _quit(status: int, message: str = "") -> NoReturn:
     """End the process. One of several ranks ends at once: gloo's threads may hang in the interpreter's exit."""
     if message:
-        print(f"anytime: {message}", file=sys.stderr)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        with suppress(OSError):  # the terminal has hung up
+            print(f"anytime: {message}", file=sys.stderr)
+    if several_ranks():
         _flush()
         os._exit(status)
     sys.exit(status)

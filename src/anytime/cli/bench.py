@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from anytime.cli.options import Common, option, parse_ints, typed_command
+from anytime.cli.options import Common, flags, option, parse_ints, typed_command
 from anytime.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "
 ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
 EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --every 100 --repeats 1 --hf-baseline none --out .",)
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
+BATCHES, REPEATS, SERVING_SAMPLES, SERVING_SECONDS = "1,100", 20, 8, 4.0
+"""Defaults, which the help names too."""
+SAMPLING_OPTIONS = ("recipe", "batches", "every", "engines", "hf_baseline", "hf_batches", "repeats", "threads")
+SERVING_OPTIONS = ("n", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,8 @@ class Arguments(Common):
     random weights. serving: a model as `anytime serve` takes it, by default mnist."""
     recipe: Annotated[Literal["paper", "best"] | None, option("paper|best")] = None
     """Recipe of the networks with random weights; by default paper."""
-    batches: Annotated[str, option("N,N,…")] = "1,100"
-    """Batch sizes."""
+    batches: Annotated[str | None, option("N,N,…")] = None
+    """Batch sizes; by default 1,100."""
     every: Annotated[int | None, option("K")] = None
     """Measure every K codes; by default at tenths of the full length."""
     engines: Annotated[str | None, option("NAME:PRECISION,…")] = None
@@ -46,14 +50,14 @@ class Arguments(Common):
     and none if transformers is not installed."""
     hf_batches: Annotated[str | None, option("N,N,…")] = None
     """Batch sizes of the baseline; by default those of --batches."""
-    repeats: Annotated[int, option("N")] = 20
-    """Largest number of repeats of a measurement; slow ones are repeated less often."""
+    repeats: Annotated[int | None, option("N")] = None
+    """Largest number of repeats of a measurement, by default 20; slow ones are repeated less often."""
     threads: Annotated[int | None, option("N")] = None
     """Number of CPU threads for all measurements."""
-    n: Annotated[int, option("N", aliases=("-n",))] = 8
-    """serving: samples of each request."""
-    seconds: Annotated[float, option("S")] = 4.0
-    """serving: least seconds of each of 86 measurements; those with long deadlines take longer."""
+    n: Annotated[int | None, option("N", aliases=("-n",))] = None
+    """serving: samples of each request, by default 8."""
+    seconds: Annotated[float | None, option("S")] = None
+    """serving: least seconds of each of 86 measurements, by default 4; those with long deadlines take longer."""
     out: Annotated[Path, option("DIR")] = Path("benchmarks/results")
     """Directory for sampling/MODEL-DEVICE.json or serving/MODEL-DEVICE.json."""
 
@@ -62,9 +66,13 @@ def run(arguments: Arguments) -> dict[str, Any]:
     """Run the benchmark and write its results."""
     from anytime.cli.output import check_out_dir
 
-    for flag in ("threads", "every", "repeats", "n", "seconds"):
-        if (given := getattr(arguments, flag)) is not None and given < 1:
-            raise UserError(f"--{flag} must be at least 1, not {given}")
+    other, names = SAMPLING_OPTIONS if arguments.benchmark == "serving" else SERVING_OPTIONS, flags(Arguments)
+    for name in other:
+        if getattr(arguments, name) is not None:
+            raise UserError(f"{names[name]} does not apply to `anytime bench {arguments.benchmark}`; leave it out")
+    for name in ("threads", "every", "repeats", "n", "seconds"):
+        if (given := getattr(arguments, name)) is not None and not given >= 1:
+            raise UserError(f"{names[name]} must be at least 1, not {given}")
     check_out_dir(arguments.out)
     return _run_serving(arguments) if arguments.benchmark == "serving" else _run_sampling(arguments)
 
@@ -85,7 +93,8 @@ def _run_serving(arguments: Arguments) -> dict[str, Any]:
     name = arguments.model or "mnist"
     model = load(name, arguments.device)
     options = () if arguments.device is None else ("--device", arguments.device)
-    settings = ServingSettings(model=name, n=arguments.n, seconds=arguments.seconds, options=options)
+    n, seconds = arguments.n or SERVING_SAMPLES, arguments.seconds or SERVING_SECONDS
+    settings = ServingSettings(model=name, n=n, seconds=seconds, options=options)
     rows = measure(settings, model.length, quality_by_codes(model), _print_serving)
     verdicts = decide(rows)
     for verdict in verdicts:
@@ -132,8 +141,9 @@ def _run_sampling(arguments: Arguments) -> dict[str, Any]:
     name = arguments.model or "cifar10"
     model = _model(name, arguments)
     device = model.device.type
-    batches, repeats = parse_ints(arguments.batches, "--batches", "1,100", minimum=1), arguments.repeats
-    hf_batches = parse_ints(arguments.hf_batches or arguments.batches, "--hf-batches", "1,100", minimum=1)
+    batches = parse_ints(arguments.batches or BATCHES, "--batches", BATCHES, minimum=1)
+    hf_batches = parse_ints(arguments.hf_batches or arguments.batches or BATCHES, "--hf-batches", BATCHES, minimum=1)
+    repeats = arguments.repeats or REPEATS
     every = arguments.every or max(1, model.length // 10)
     counts = sorted({*range(every, model.length + 1, every), model.length})
     engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -76,10 +77,15 @@ class SamplingConsole:
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
-            self.bars.stop()
+            with suppress(OSError):
+                self.bars.stop()
 
     def progress(self, codes: int, used: float) -> None:
         """Show the number of codes done after `used` seconds."""
+        with suppress(OSError):  # the terminal has hung up
+            self._show(codes, used)
+
+    def _show(self, codes: int, used: float) -> None:
         if used < self.SHOW_AFTER or not self.console.is_terminal:
             return
         if self._bar is None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from anytime.data import Dataset
 
 EXAMPLES = ("anytime data list", "anytime data get digits")
+CACHE_PARTS = ("decoded", "features", "classifiers")
+"""Directories of the cache whose files this program writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +52,22 @@ def run(arguments: Arguments) -> dict[str, Any]:
     return {"datasets": datasets}
 
 
+def clean_cache() -> None:
+    """Remove the temporary files that killed processes left in the cache."""
+    from anytime.core.storage import remove_partials
+    from anytime.data.download import cache_dir
+
+    for folder in (cache_dir(), *(cache_dir() / name for name in CACHE_PARTS)):
+        remove_partials(folder)
+
+
 def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
     """Load a dataset by name; at smoke scale, replace one that is not available by seeded synthetic examples."""
     from anytime.data import load, synthetic_audio, synthetic_images
     from anytime.data.folder import DEFAULT_SIZE, check_size
     from anytime.data.registry import find, state
 
+    clean_cache()
     info = find(name)
     absent = data is None and state(info) not in ("embedded", "in the cache")
     if not smoke or not absent or (info.shape is not None and size is not None):

@@ -59,17 +59,16 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.console import TrainingConsole
     from anytime.cli.output import check_out_dir
     from anytime.core.environment import environment
-    from anytime.core.results import Results, read
-    from anytime.core.storage import write_atomic, write_json
-    from anytime.evaluation.evaluate import Workspace, check_shape, evaluate, quality_table
+    from anytime.core.results import Results
+    from anytime.core.storage import remove_partials, write_atomic, write_json, write_text
+    from anytime.evaluation.evaluate import Workspace, check_examples, check_shape, evaluate, quality_table
     from anytime.model import load
 
     started = time.monotonic()
     _settings(arguments, is_audio=False)  # refuses mistakes before the model is loaded
     folder = arguments.out or _default_out(arguments.model)
     check_out_dir(folder)
-    if (folder / RESULTS_FILE).exists():
-        read(folder / RESULTS_FILE)  # results of another version are not replaced
+    _check_overwrite(folder / RESULTS_FILE, arguments.scale)
     model = load(arguments.model, arguments.device)
     if arguments.temperature is None:
         arguments = replace(arguments, temperature=model.config.temperature)
@@ -78,6 +77,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
             raise UserError(f"{flag} is for images, and {arguments.model} generates audio; leave it out")
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
+    check_examples(dataset)
+    remove_partials(folder, recursive=True)
     labels = _labels(arguments, dataset) if arguments.classifier else None
     with TrainingConsole() as console:
         if dataset.synthetic:
@@ -86,6 +87,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         rows = evaluate(adapter, Workspace(console, folder / "progress"))
         summary = adapter.summary(rows, folder)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
+    facts |= {"scale": arguments.scale}
     results = Results("evaluation", dataset.name, typed_command(), facts, _schedule(arguments.model), rows, [])
     write_json(folder / RESULTS_FILE, asdict(results))
     for name, content in summary.images.items():
@@ -93,13 +95,13 @@ def run(arguments: Arguments) -> dict[str, Any]:
     named = ("data", "model", "hardware", "torch", "anytime", "commit", "date")
     provenance = {"command": results.command, "schedule": results.schedule, **{name: str(facts[name]) for name in named}}
     title = f"{model.config.name}: {model.length} codes of {model.codebook_size}, evaluated"
-    write_atomic(folder / "report.html", summary.page(title, provenance).encode())
+    write_text(folder / "report.html", summary.page(title, provenance))
     shutil.rmtree(folder / "progress", ignore_errors=True)
     _print(summary)
     quality_path = None
     if not model.is_audio:
         table = quality_table(rows, facts, arguments.scale)
-        quality_path = _write_quality_table(arguments, model.config.temperature, table)
+        quality_path = _write_quality_table(arguments, model.config.temperature, table, synthetic=dataset.synthetic)
     print(f"{time.monotonic() - started:.0f} s: {folder / RESULTS_FILE}  {folder / 'report.html'}")
     paths = {"evaluation": str(folder / RESULTS_FILE), "report": str(folder / "report.html")}
     return {"out": str(folder), **paths, "quality": quality_path and str(quality_path), "rows": rows}
@@ -112,14 +114,24 @@ def _default_out(model: str) -> Path:
     return Path(f"{model}-evaluation") if locate(model) == find_bundled(model) else Path(model) / "evaluation"
 
 
-def _write_quality_table(arguments: Arguments, default: float, table: QualityTable) -> Path | None:
-    """Write the table of --quality beside the model, unless a better one is there or nothing can be written."""
+def _check_overwrite(path: Path, scale: str) -> None:
+    """Refuse to replace an evaluation of another version, or one of full scale by one of smoke scale."""
+    from anytime.core.results import read
+
+    if path.exists() and read(path).environment.get("scale") == "full" and scale == "smoke":
+        raise UserError(f"{path} holds an evaluation of full scale, which --scale smoke would replace; choose another --out")
+
+
+def _write_quality_table(arguments: Arguments, default: float, table: QualityTable, *, synthetic: bool) -> Path | None:
+    """Write the table of --quality beside the model, unless the data is synthetic, a better one is there or it is bundled."""
     from anytime.models.registry import find_bundled, locate
     from anytime.sampling.quality_table import read_table, write_table
 
     folder = locate(arguments.model)
     if arguments.temperature != default:
         reason = f"no table for --quality: it needs samples at the model's temperature, {default:g}"
+    elif synthetic:
+        reason = f"no table for --quality: it needs real data, not {table.data}"
     elif folder == find_bundled(arguments.model):
         reason = f"{arguments.model} keeps its bundled table for --quality"
     elif (existing := read_table(folder, table.model)) and (existing.scale, table.scale) == ("full", "smoke"):

@@ -31,10 +31,10 @@ class Arguments(Common):
     """Keep only the first N codes; all by default."""
     temperature: Annotated[float | None, option("T")] = None
     """Default sampling temperature of the bundle; by default the run's."""
-    weights: Annotated[Literal["fp32", "bf16", "int8"], option("fp32|bf16|int8")] = "int8"
-    """Format of the prior's matrices."""
-    autoencoder: Annotated[Literal["fp32", "bf16", "int8"], option("fp32|bf16|int8")] = "bf16"
-    """Format of the autoencoder's kernels."""
+    weights: Annotated[Literal["fp32", "bf16", "int8"] | None, option("fp32|bf16|int8")] = None
+    """Format of the prior's matrices; by default int8."""
+    autoencoder: Annotated[Literal["fp32", "bf16", "int8"] | None, option("fp32|bf16|int8")] = None
+    """Format of the autoencoder's kernels; by default bf16."""
     evaluation: Annotated[tyro.conf.UseAppendAction[tuple[Path, ...]], option("FILE")] = ()
     """An evaluation.json of the bundle, for the figures on its card; give it again for another temperature."""
     out: Annotated[Path | None, option("DIR")] = None
@@ -52,14 +52,20 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if (source / TRAINING).is_file():
         if not arguments.evaluation:
             raise UserError(f"{source} is a bundle already; name a run directory, or add figures with --evaluation FILE")
+        for name in ("name", "codes", "temperature", "weights", "autoencoder", "out"):
+            if getattr(arguments, name) is not None:
+                raise UserError(f"--{name} is for a run, and {source} is a bundle, which only gets figures; leave it out")
         for path in arguments.evaluation:
             add_evaluation(source, path)
         made = Bundle(source, read_json(source / registry.CONFIG)["hash"], registry.total_bytes(source))
     else:
-        formats = WeightFormats(prior=arguments.weights, autoencoder=arguments.autoencoder)
+        formats = WeightFormats(prior=arguments.weights or "int8", autoencoder=arguments.autoencoder or "bf16")
+        name = arguments.name or str(read_json(registry.locate(source) / registry.CONFIG)["name"])
+        if arguments.out is not None:
+            _check_out(arguments.out, name)
         made = bundle(
             source,
-            arguments.name or str(read_json(registry.locate(source) / registry.CONFIG)["name"]),
+            name,
             formats,
             codes=arguments.codes,
             temperature=arguments.temperature,
@@ -71,3 +77,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
         total, most = registry.total_bytes(registry.BUNDLED_DIR) / 1e6, registry.MAX_BYTES / 1e6
         print(f"all bundled models: {total:.2f} of {most:.0f} MB")
     return {**asdict(made), "folder": str(made.folder)}
+
+
+def _check_out(out: Path, name: str) -> None:
+    """Refuse a directory that cannot be written or is a run; a bundle may be replaced."""
+    from anytime.cli.output import check_out_dir, is_run
+    from anytime.core.storage import is_utf8
+
+    check_out_dir(out)
+    if not is_utf8(out):
+        raise UserError(f"--out {out} is not a UTF-8 path, which a model needs; choose another place")
+    if is_run(out / name):
+        raise UserError(f"--out {out}: {out / name} is the directory of a run; choose another --out or --name")

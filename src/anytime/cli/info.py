@@ -10,6 +10,7 @@ from anytime.cli.options import Common, Model, option
 from anytime.core.errors import UserError
 
 EXAMPLES = ("anytime info mnist", "anytime info mnist --check")
+NOT_RECORDED = "no hashes are recorded beside this model; a run records its own in files.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +19,8 @@ class Arguments(Common):
 
     model: Model
     check: Annotated[bool, option()] = False
-    """Also check on a few samples that every prefix decodes, that a budget only stops sampling, that one step equals the full
-    pass, and that all weights are finite."""
+    """Also hash the files of a run again and say what changed since its training. Check on a few samples that every prefix
+    decodes, that a budget only stops sampling, that one step equals the full pass, and that all weights are finite."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     from anytime.models.registry import locate
     from anytime.sampling import quality_table
 
+    files = _check_files(Path(arguments.model)) if arguments.check else None
     model = load(arguments.model, arguments.device)
     config = model.config
     facts: dict[str, Any] = {
@@ -51,6 +53,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if arguments.check:
         from anytime.evaluation.check_laws import check_model
 
+        facts["files"] = files
+        multiline["files"] = [NOT_RECORDED if files is None else f"{len(files)} unchanged since training: {', '.join(files)}"]
         facts["check"] = check_model(model)
         multiline["check"] = [f"{'holds' if passed else 'FAILS'}: {name}" for name, passed in facts["check"].items()]
     folder = locate(arguments.model)
@@ -72,3 +76,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if broken := [name for name, passed in facts.get("check", {}).items() if not passed]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts
+
+
+def _check_files(run_dir: Path) -> list[str] | None:
+    """Hash the files of a run again and return their names; refuse a run whose files changed. None without a record."""
+    from anytime.training.run_files import check_files
+
+    found = check_files(run_dir)
+    if found is None:
+        return None
+    if found.problem:
+        raise UserError(f"{run_dir} changed since its training: {found.problem}; restore the files or train it again")
+    return list(found.unchanged)

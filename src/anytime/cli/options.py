@@ -57,6 +57,7 @@ def typed_command() -> str:
 def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, examples: Sequence[str] = ()) -> Arguments:
     """Parse `argv` into `cls`; raise a `UserError` of one sentence for a mistake."""
     program, known = f"anytime {verb}", {"-h", "--help", *flags(cls).values()}
+    _refuse_empty(argv, program)
     for word in argv:
         flag = word.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in known:
@@ -74,6 +75,17 @@ def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, ex
         if examples:
             print("examples:", *(f"  {example}" for example in examples), sep="\n")
         raise
+
+
+def _refuse_empty(argv: Sequence[str], program: str) -> None:
+    """Refuse an empty argument: as a path it would be the current directory. A shell variable that is not set gives one."""
+    for before, word in zip(["", *argv], argv, strict=False):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("-") and equals and not value.strip():
+            raise UserError(f"{flag} is empty; give it a value or leave it out")
+        if not word.strip():
+            subject = before if before.startswith("-") else "an argument"
+            raise UserError(f"{subject} is empty; give it a value or leave it out, see `{program} --help`")
 
 
 def flags(cls: type) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from anytime.cli.options import Common, Model, option
+from anytime.cli.signals import raise_on_signals
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +44,13 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Reconstruct every file and print its error."""
+    with raise_on_signals():
+        return _run(arguments)
+
+
+def _run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_out_dir
+    from anytime.core.storage import remove_partials
     from anytime.model import load
 
     if not arguments.files:
@@ -55,6 +62,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
             raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
     count = model.code_count(arguments.codes, arguments.fraction, arguments.quality)
+    remove_partials(arguments.out)
     rows, reconstruct = [], _reconstruct_audio if model.is_audio else _reconstruct_images
     for result in reconstruct(arguments, model, count):
         rows.append({"file": str(result.file), "out": str(result.out), "codes": result.codes, "error": result.error})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 
 from anytime.cli.options import Common, option, parse_ints
 from anytime.core.errors import UserError, did_you_mean
+from anytime.core.ranks import read_ranks
 
 if TYPE_CHECKING:
     from anytime.data.dataset import Dataset, Labels
@@ -121,7 +121,7 @@ def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int,
             raise UserError(f"--only {run} is not a run of {experiment.name}; {did_you_mean(run, experiment.runs)}")
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise UserError(f"--minutes must be above 0, not {arguments.minutes:g}")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if read_ranks().world_size > 1:
         instead = "train with torchrun and `anytime train`, then reproduce reuses the runs"
         raise UserError(f"reproduce runs in one process; {instead}")
     return tuple(seeds)
@@ -193,7 +193,7 @@ def _print_summary(output: ExperimentOutput, seconds: float) -> dict[str, Any]:
     results = output.results
     for verdict in results.verdicts:
         print(f"{HOLDS[verdict.holds]:<13}  {verdict.claim}: {verdict.evidence}")
-    no_figure = "no figure: install matplotlib (the extra `plots`) and give the same command again"
+    no_figure = "no figure: install matplotlib and give the same command again"
     print(f"{seconds:.0f} s: {output.path}  {output.figure or no_figure}")
     return {
         "experiment": results.experiment,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from anytime.cli.options import Common, Model, option, parse_ints, parse_seconds, with_flags
+from anytime.cli.options import Common, Model, flags, option, parse_ints, parse_seconds, with_flags
+from anytime.cli.signals import raise_on_signals, stop_on_signals
 from anytime.core.errors import UserError, warn
 
 if TYPE_CHECKING:
@@ -28,6 +26,8 @@ EXAMPLES = (
 DEFAULT_SAMPLES = 64
 MAX_FIRST_CODE_SHARE = 0.5
 """Largest part of a deadline that the first code of all samples may take: there should be time for more than one."""
+FIXED_BY_REFINE = ("n", "seed", "temperature", "top_k", "top_p", "prefix")
+"""Arguments that a file to refine determines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Arguments(Common):
     top_p: Annotated[float | None, option("P")] = None
     """Sample among the most likely codes that together hold this probability."""
     refine: Annotated[Path | None, option("FILE")] = None
-    """Continue the samples of an .npz file from where they stopped."""
+    """Continue the samples of an .npz file from where they stopped, with their seed and settings."""
     pick: Annotated[str | None, option("ROWS")] = None
     """Refine only these rows of the file, such as 3,17; needs --refine."""
     engine: Annotated[Literal["eager", "compiled", "cuda"] | None, option("eager|compiled|cuda")] = None
@@ -62,27 +62,33 @@ class Arguments(Common):
     the device."""
     precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
     """Precision of the compiled and cuda engines; fp32 gives the codes of the eager engine."""
-    seed: Annotated[int, option("S")] = 0
-    """Random seed. It fixes the codes for one engine, precision and batch size."""
+    seed: Annotated[int | None, option("S")] = None
+    """Random seed, by default 0. It fixes the codes for one engine, precision and batch size."""
     out: Annotated[Path, option("FILE|DIR")] = Path("samples.png")
     """Output: .png a grid, .gif the samples refined code by code, .npz arrays, .wav audio, a directory one file per sample."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Generate samples and write them to `--out`."""
+    with raise_on_signals():
+        return _run(arguments)
+
+
+def _run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_writable, write_sample
     from anytime.model import load
     from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a file of samples; name it with --refine FILE.npz")
+    _check_refine(arguments)
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
     if arguments.out.suffix == ".wav" and not model.is_audio:
         raise UserError(f"--out {arguments.out}: this model makes images; use .png, .gif, .npz or a directory")
     if model.engine.name == "compiled":  # raises for an engine that does not fit, before any work
         print("compiling; this takes a while", file=sys.stderr)
-    with stop_on_interrupt() as stop, warnings.catch_warnings(record=True) as caught:
+    with stop_on_signals() as stop, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sample, requested = _sample(arguments, model, stop)
     location = write_sample(arguments.out, model, sample)
@@ -92,7 +98,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
             print(f"note: {with_flags(str(warning.message), Arguments)}")
     if arguments.quality is not None:
         print(model.required_quality_table.explain(arguments.quality))
-    reason = ", stopped by Ctrl-C" if stop.is_set() else ""
+    reason = f", stopped by {stop.signal_name}" if stop.is_set() else ""
     rows = len(sample.rows)
     made = f"{rows}" if rows == requested else f"{rows} of {requested}"
     made += " sample" if requested == 1 else " samples"
@@ -115,6 +121,16 @@ def run(arguments: Arguments) -> dict[str, Any]:
     }
 
 
+def _check_refine(arguments: Arguments) -> None:
+    """Refuse what a file to refine determines already."""
+    if arguments.refine is None:
+        return
+    names = flags(Arguments)
+    for name in FIXED_BY_REFINE:
+        if getattr(arguments, name) is not None:
+            raise UserError(f"{names[name]} does not go with --refine, which continues the samples of a file; leave it out")
+
+
 def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) -> tuple[Sample, int]:
     """Return the sample and the number of rows asked for; a stopped sample may have fewer."""
     import torch
@@ -135,7 +151,7 @@ def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) ->
         model.settings(**settings)  # refuses wrong values before any work
         prefix = None if arguments.prefix is None else torch.tensor([parse_ints(arguments.prefix, "--prefix", "41,97")])
         n = arguments.n if arguments.n is not None else DEFAULT_SAMPLES if within is None else rows_within(model, within)
-        return model.sample(n, seed=arguments.seed, **budget, prefix=prefix, **settings, progress=console.progress), n
+        return model.sample(n, seed=arguments.seed or 0, **budget, prefix=prefix, **settings, progress=console.progress), n
 
 
 def rows_within(model: AnytimeModel, within: float) -> int:
@@ -153,23 +169,3 @@ def rows_within(model: AnytimeModel, within: float) -> int:
     text = f"{rows}, because the first code of {DEFAULT_SAMPLES} takes {took:.3g} s here; use -n N for another number"
     warn(text, DeadlineWarning)
     return fewer
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C sets; a second one aborts the command."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield stop
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(*_: object) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)

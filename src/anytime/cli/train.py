@@ -16,6 +16,7 @@ import tyro
 from anytime.cli.data import find_dataset
 from anytime.cli.options import Common, option, typed_command
 from anytime.core.errors import UserError
+from anytime.core.ranks import read_ranks
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +70,8 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any] | None:
     """Train a model and write its report; return None on all ranks but the first."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    ranks = read_ranks()
+    if ranks.world_size > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from anytime.baselines.density import DensityRunConfig
     from anytime.baselines.vae import VAERunConfig
@@ -83,7 +85,7 @@ def run(arguments: Arguments) -> dict[str, Any] | None:
     dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
     config = _config(arguments, dataset, device)
     run_dir = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
-    with TrainingConsole() if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext() as console:
+    with TrainingConsole() if ranks.rank == 0 else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not available: training on {dataset.source}")
         if console is not None and dataset.is_audio and not dataset.synthetic:

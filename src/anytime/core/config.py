@@ -148,7 +148,20 @@ def override(config: Config, overrides: Sequence[str]) -> Config:
             known = target if isinstance(target, dict) else {}
             if part not in known:
                 place = f" in {'.'.join(path[:depth])}" if depth else ""
-                raise UserError(f"{OVERRIDES} names the unknown key {part!r}{place}; {did_you_mean(part, known)}")
+                hint = _full_key(data, key) or did_you_mean(part, known)
+                raise UserError(f"{OVERRIDES} names the unknown key {part!r}{place}; {hint}")
             target = known[part]
         known[path[-1]] = value
     return from_dict(type(config), data, OVERRIDES)
+
+
+def _full_key(data: dict[str, Any], key: str) -> str:
+    """Return a hint at the full key of one that lacks its beginning, such as model.prior.layers for prior.layers."""
+    full = [name for name in _keys(data) if name.endswith(f".{key}")]
+    return f"did you mean {full[0]!r}?" if len(full) == 1 else ""
+
+
+def _keys(data: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return all keys of a tree, joined by dots."""
+    below = [key for name, value in data.items() if isinstance(value, dict) for key in _keys(value, f"{prefix}{name}.")]
+    return [*(f"{prefix}{name}" for name in data), *below]

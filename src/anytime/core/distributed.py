@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from anytime.core.errors import UserError
+from anytime.core.ranks import read_ranks
 
 
 def world_size() -> int:
@@ -56,18 +58,30 @@ class _AllReduceSum(torch.autograd.Function):
 @contextmanager
 def process_group(device: torch.device) -> Iterator[torch.device]:
     """Join the other ranks, if any; yield the device of this rank."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    ranks = read_ranks()
+    if ranks.world_size == 1:
         yield device
         return
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if ranks.local_rank >= (found := torch.cuda.device_count()):
+            raise UserError(f"LOCAL_RANK={ranks.local_rank} needs its own GPU, and there are {found}; start fewer processes")
+        device = torch.device("cuda", ranks.local_rank)
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    _join("nccl" if device.type == "cuda" else "gloo")
     try:
         yield device
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    """Join the process group that the environment names."""
+    try:
+        dist.init_process_group(backend)
+    except (dist.DistError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"the other ranks cannot be reached ({reason}); check MASTER_ADDR and MASTER_PORT") from None
 
 
 def is_main() -> bool:

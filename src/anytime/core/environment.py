@@ -32,11 +32,18 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of a checkout. A copy without its git folder may name it in ANYTIME_COMMIT."""
+    """Return the commit of a checkout that tracks this package. A copy without its git folder may name it in ANYTIME_COMMIT."""
     if named := os.environ.get("ANYTIME_COMMIT"):
         return named
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may lie inside somebody's repository
+        return _git("describe", "--always", "--dirty", "--exclude", "*")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def _git(*words: str) -> str:
+    """Run git in the directory of this file. A git hook exports the variables of its own repository: they are left out."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

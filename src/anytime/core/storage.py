@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from torch import Tensor
 
 from anytime.core.config import FORMAT
 from anytime.core.errors import UserError
+
+PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+"""Names of the temporary files of `atomic_path`."""
 
 
 class DamagedFileError(UserError):
@@ -30,13 +35,43 @@ def atomic_path(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # The name has a random part: several processes may write the same file at the same time.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    with partial.open("xb") as own:
+        _lock(own.fileno())  # until the end, so that `remove_partials` of another process leaves it alone
+        try:
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path, *, recursive: bool = False) -> None:
+    """Remove the temporary files that a killed process left in a directory; one that is being written is locked and stays."""
+    for path in folder.rglob(".*.partial") if recursive else folder.glob(".*.partial"):
+        if PARTIAL.fullmatch(path.name):
+            with suppress(OSError):  # another process has removed it, or it is not ours to remove
+                _remove_unlocked(path)
+
+
+def _remove_unlocked(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        if stat.S_ISREG(os.fstat(file).st_mode) and _lock(file):
+            path.unlink()
     finally:
-        partial.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _lock(file: int) -> bool:
+    """Lock an open file until it is closed; return False if another process holds its lock or files cannot be locked."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):  # Windows has no fcntl, some network file systems have no locks
+        return False
+    return True
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -48,9 +83,33 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); make room or choose another place") from None
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file. A file name in it that is not UTF-8 is escaped, as \\udcff, which JSON reads back."""
+    write_atomic(path, text.encode(errors="backslashreplace"))
+
+
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON file with its format number."""
-    write_atomic(path, (json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n").encode())
+    write_text(path, json.dumps({"format": FORMAT, **data}, indent=2, ensure_ascii=False) + "\n")
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_utf8(path: Path) -> bool:
+    """Return whether the absolute path is valid UTF-8; safetensors reads no others.
+
+    >>> is_utf8(Path("run")), is_utf8(Path("run\\udcff"))
+    (True, False)
+    """
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -83,6 +142,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], str]:
     """Read the tensors, metadata and digest of a file; raise `DamagedFileError` if it is truncated or altered."""
     if not path.is_file():
         raise UserError(f"{path} is missing")
+    if not is_utf8(path):
+        raise UserError(f"{path.absolute()} is not a UTF-8 path, which tensors need; rename it or its directory")
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("anytime", "{}"))

@@ -84,6 +84,8 @@ def _shift_and_stretch(x: Clips, shift: Float[Tensor, "n 1 1"], speed: Float[Ten
 
 def _noise(x: Clips, generator: torch.Generator) -> Clips:
     """White noise or noise with the clip's spectrum; half of it about as loud as speech, a tenth silent, the rest softer."""
+    if not len(x):  # of fewer than six clips; the Fourier transform refuses an empty batch
+        return x
     kind, loudness, level = torch.rand(3, len(x), 1, 1, generator=generator, device=x.device)
     white = _white_noise(x, generator)
     spectrum_matched = torch.fft.irfft(torch.fft.rfft(x).abs() * torch.fft.rfft(white), n=x.shape[-1])

@@ -26,6 +26,9 @@ from anytime.sampling import gumbel
 from anytime.sampling.budget import code_count
 from anytime.sampling.quality_table import QualityRow, QualityTable
 
+MIN_EXAMPLES = 2
+"""Fewest training and held-out examples, for a covariance to exist."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
@@ -41,8 +44,8 @@ class EvaluationSettings:
     """Largest number of requests for each latency."""
 
     def __post_init__(self) -> None:
-        if self.samples < 2:
-            raise UserError(f"`samples` must be at least 2, for a covariance to exist, not {self.samples}")
+        if self.samples < MIN_EXAMPLES:
+            raise UserError(f"`samples` must be at least {MIN_EXAMPLES}, for a covariance to exist, not {self.samples}")
         if not self.fractions or not all(0 < fraction <= 1 for fraction in self.fractions):
             text = ",".join(f"{fraction:g}" for fraction in self.fractions)
             raise UserError(f"`fractions` {text!r} must be numbers above 0 and at most 1, such as 0.25,0.5,1")
@@ -96,6 +99,19 @@ def check_shape(model: AnytimeModel, dataset: Dataset) -> None:
         )
 
 
+def check_examples(dataset: Dataset) -> None:
+    """Refuse data with too few examples for a covariance."""
+    train = len(dataset.train)
+    counts = {
+        "training": train if train >= MIN_EXAMPLES else len(dataset.published_train),  # a recording may have several crops
+        "held-out": len(dataset.held_out),
+    }
+    for part, count in counts.items():
+        if count < MIN_EXAMPLES:
+            examples = f"{MIN_EXAMPLES} {part} {'crops' if dataset.is_audio else 'images'}"
+            raise UserError(f"an evaluation needs at least {examples}, and {dataset.name} has {count}; add some to `data`")
+
+
 def evaluate(adapter: Adapter, workspace: Workspace) -> list[Row]:
     """Return all rows, distinguished by `series`.
 
@@ -105,6 +121,7 @@ def evaluate(adapter: Adapter, workspace: Workspace) -> list[Row]:
     model, dataset, network, settings = adapter.model, adapter.dataset, adapter.network, adapter.settings
     folder, cache, reporter = workspace.folder, workspace.cache, workspace.reporter
     check_shape(model, dataset)
+    check_examples(dataset)
     real = reference_statistics(dataset.published_train, network, cache, reporter)
     return [
         *sample_rows(

@@ -70,7 +70,7 @@ def write_card(folder: Path) -> Path:
     record = from_dict(TrainingRecord, read_json(folder / TRAINING), str(folder / TRAINING))
     paths = sorted(folder.glob("evaluation*.json"), key=lambda path: (path.name != EVALUATION, path.name))
     text = model_card(folder, load(folder, "cpu"), record, [read_json(path) for path in paths])
-    storage.write_atomic(folder / FILE, text.encode())
+    storage.write_text(folder / FILE, text)
     return folder / FILE
 
 

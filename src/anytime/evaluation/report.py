@@ -16,7 +16,7 @@ from anytime.baselines.density import DensityModel, held_out_bits_per_dim
 from anytime.baselines.vae import VAE
 from anytime.core.config import read_json
 from anytime.core.plots import can_plot, plot_png
-from anytime.core.storage import write_atomic, write_json
+from anytime.core.storage import write_json, write_text
 from anytime.data import Dataset
 from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, labelled_rows, png_bytes, write_gif, write_png
@@ -59,7 +59,7 @@ def write_report(folder: Path, model: AnytimeModel, dataset: Dataset) -> Report:
     write_png(paths["grid"], rows)
     write_gif(paths["animation"], _frames(model, sample.codes), FRAME_SECONDS)
     metrics = _write_metrics(paths["errors"], dataset, {"error_by_codes": errors}).metrics
-    write_atomic(paths["report"], _page(folder, model, errors, rows, paths["animation"].read_bytes()).encode())
+    write_text(paths["report"], _page(folder, model, errors, rows, paths["animation"].read_bytes()))
     return Report(paths, metrics)
 
 
@@ -106,7 +106,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
     """Return loss curves and the error by code count; without matplotlib, the errors as text."""
     if not can_plot():
         text = ", ".join(f"{e:.4f}" for e in errors)
-        return [f"<p>Curves need matplotlib (the extra <code>plots</code>). Error from 0, 1, … codes: {text}.</p>"]
+        return [f"<p>Curves need matplotlib. Error from 0, 1, … codes: {text}.</p>"]
     stages = list(dict.fromkeys(line["stage"] for line in metrics))
     losses, every = new_figure(max(1, len(stages)))
     for axes, stage in zip(every, stages, strict=False):

@@ -34,7 +34,7 @@ class Summary:
 
     def page(self, title: str, facts: Mapping[str, str]) -> str:
         """Return the HTML page: tables, notes, audio, figures, and how it was made."""
-        missing = [] if can_plot() else ["<p>Curves need matplotlib (the extra <code>plots</code>).</p>"]
+        missing = [] if can_plot() else ["<p>Curves need matplotlib.</p>"]
         parts = [
             *(table(each.head, each.body) for each in self.tables),
             *(f"<p>{html.escape(note)}</p>" for note in self.notes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ class Position:
     stage: str
     step: int  # finished steps of this stage
     total_steps: int  # finished steps of all stages; orders the files
-    metrics_bytes: int  # size of metrics.jsonl at this point
     best_loss: float | None  # smallest validation loss of this stage so far
 
 
@@ -74,7 +73,8 @@ def _assemble(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Checkpoin
         part, slash, rest = name.partition("/")
         if slash:
             parts[part][rest] = tensor
-    return Checkpoint(Position(**metadata), running_losses=tensors["running_losses"], **parts)
+    position = Position(**{key.name: metadata[key.name] for key in fields(Position)})
+    return Checkpoint(position, running_losses=tensors["running_losses"], **parts)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from anytime.core.errors import UserError
+from anytime.core.storage import write_atomic
 from anytime.training.loop import EpochMetrics
+
+Line = dict[str, Any]
+"""The metrics of one epoch: its stage, and the fields of `EpochMetrics`."""
 
 
 class MetricsLog:
-    """metrics.jsonl: one JSON object per epoch. Resuming truncates it to its size at the checkpoint."""
+    """metrics.jsonl: one JSON object per epoch. It begins with `lines`: those up to the checkpoint if the run is resumed."""
 
-    def __init__(self, path: Path, size: int = 0) -> None:
+    def __init__(self, path: Path, lines: Sequence[Line] = ()) -> None:
         self.path = path
-        with _writing(path):
-            path.touch()
-            with path.open("r+b") as file:
-                file.truncate(min(size, self.size))  # never longer: a lost file would come back as zeros
+        write(path, lines)
         self._writer = _tensorboard(path.parent / "tensorboard")
-
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        return self.path.stat().st_size
 
     def append(self, stage: str, epoch: EpochMetrics) -> None:
         """Append the metrics of one epoch."""
@@ -39,11 +36,37 @@ class MetricsLog:
                 for name, value in metrics.items():
                     self._writer.add_scalar(f"{stage}/{part}/{name}", value, epoch.epoch)
 
+    def sync(self) -> None:
+        """Wait until all lines are on disk."""
+        with _writing(self.path), self.path.open("ab") as file:
+            os.fsync(file.fileno())
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Read a metrics.jsonl; skip a last line that is incomplete."""
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    return [json.loads(line) for line in lines[:-1]]
+
+def read(path: Path) -> list[Line]:
+    """Read a metrics.jsonl; skip lines that are incomplete or damaged, as after a crash of the machine."""
+    content = path.read_bytes() if path.is_file() else b""
+    return [line for text in content.split(b"\n")[:-1] if (line := _parse(text)) is not None]
+
+
+def write(path: Path, lines: Sequence[Line]) -> None:
+    """Write a metrics.jsonl with these lines."""
+    write_atomic(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def _parse(text: bytes) -> Line | None:
+    """Return the metrics of an epoch, or None if the line is damaged."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(line, dict) and isinstance(line.get("stage"), str)
+    whole = whole and all(type(line.get(key)) is int for key in ("epoch", "step"))
+    whole = whole and isinstance(line.get("seconds"), int | float)
+    return line if whole and all(_has_loss(line.get(part)) for part in ("train", "validation")) else None
+
+
+def _has_loss(metrics: Any) -> bool:
+    return isinstance(metrics, dict) and isinstance(metrics.get("loss"), int | float)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ The same call again resumes the run, however it stopped.
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +20,7 @@ from anytime.data import Dataset
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
 from anytime.training import checkpoint as checkpoints
-from anytime.training import log
+from anytime.training import log, run_files
 from anytime.training.config import SMOKE_EXAMPLES, BaseRunConfig, Model
 from anytime.training.log import MetricsLog
 from anytime.training.loop import EpochMetrics, Hooks, StageState, run_stage
@@ -91,6 +90,7 @@ class Run(Generic[Model]):
         model, stages = self.spec.model, self.spec.stages
         if self.paths.finished:  # repeating its last steps could change the model
             self.reporter.say(f"{self.paths.run_dir} is finished already; choose another output directory to train again")
+            self._record_files()
             return self.spec.load(self.paths.model)
         start = self._latest_checkpoint()
         if start is None and reuse is not None:
@@ -100,14 +100,30 @@ class Run(Generic[Model]):
         if start is not None:
             model.load_state_dict(start.model)
         if self.main:
-            self.metrics = MetricsLog(self.paths.metrics, 0 if start is None else start.position.metrics_bytes)
+            self.metrics = MetricsLog(self.paths.metrics, () if start is None else self._finished_epochs(start.position))
         for index in range(first, len(stages)):
             self._stage(index, start if index == first else None)
         model = self.spec.finished()
         if self.main:
             self._diagnose(code_stats.FINISHED)
             self.spec.save(self.paths.model)
+            self._record_files()
         return model
+
+    def _record_files(self) -> None:
+        """Hash the files of the finished run, unless they are recorded already."""
+        if self.main and not self.paths.files.exists():
+            run_files.record_files(self.paths.run_dir)
+
+    def _finished_epochs(self, position: checkpoints.Position) -> list[log.Line]:
+        """Return the intact lines of metrics.jsonl up to a checkpoint."""
+        stages, current = self.spec.stages, self.spec.stages.index(position.stage)
+        lines = [line for line in log.read(self.paths.metrics) if line["stage"] in stages]
+        return [
+            line
+            for line in lines
+            if (index := stages.index(line["stage"])) < current or (index == current and line["step"] <= position.step)
+        ]
 
     def _latest_checkpoint(self) -> checkpoints.Checkpoint | None:
         """Read the checkpoint on rank 0 first, which renames damaged files; the others then read the same one."""
@@ -121,14 +137,13 @@ class Run(Generic[Model]):
         results = [storage.read_tensors(RunPaths(other).stage_weights(stage))[0] for stage in stages]
         self.spec.stage_module(stages[-1]).load_state_dict(results[-1])
         lines = [line for line in log.read(RunPaths(other).metrics) if line["stage"] in stages]
-        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self.main:
-            storage.write_atomic(self.paths.metrics, content)
+            log.write(self.paths.metrics, lines)
             code_stats.copy_code_stats(self.paths.run_dir, other, stages)
             for stage, result in zip(stages, results, strict=True):
                 storage.write_tensors(self.paths.stage_weights(stage), result)
-        done = sum(max(line["step"] for line in lines if line["stage"] == stage) for stage in stages)
-        position = checkpoints.Position(self.spec.stages[len(stages)], 0, done, len(content), None)
+        done = sum(max((line["step"] for line in lines if line["stage"] == stage), default=0) for stage in stages)
+        position = checkpoints.Position(self.spec.stages[len(stages)], 0, done, None)
         return checkpoints.Checkpoint(position, self.spec.model.state_dict(), {}, {}, torch.zeros(0))
 
     def _stage(self, index: int, start: checkpoints.Checkpoint | None) -> None:
@@ -174,7 +189,8 @@ class Run(Generic[Model]):
             self.spec.save_grid(self.paths.run_dir / "samples" / f"{task.name}-{epoch:04d}.png", task.name)
 
     def _save(self, stage: str, state: StageState) -> None:
-        position = checkpoints.Position(stage, state.step, self.done + state.step, self.metrics.size, state.best_loss)
+        self.metrics.sync()  # on disk before the checkpoint that relies on them
+        position = checkpoints.Position(stage, state.step, self.done + state.step, state.best_loss)
         model, parts = self.spec.model.state_dict(), (state.best, state.optimizer, state.running_losses, state.auxiliary)
         checkpoints.write(self.paths.checkpoints, checkpoints.Checkpoint(position, model, *parts))
         self.last_checkpoint = time.monotonic()

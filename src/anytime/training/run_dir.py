@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.data import Dataset
 from anytime.data.recordings import Recordings
+from anytime.training import run_files, run_lock
 from anytime.training.config import BaseRunConfig, RunConfig
 
 
@@ -29,6 +29,7 @@ class RunPaths:
         self.metrics = run_dir / "metrics.jsonl"  # one object per epoch
         self.checkpoints = run_dir / "checkpoints"
         self.model = run_dir / "model"  # the finished model
+        self.files = run_dir / run_files.FILE  # hashes of the files of a finished run
 
     @property
     def finished(self) -> bool:
@@ -53,25 +54,16 @@ def lock_run(run_dir: Path, config: BaseRunConfig[Any]) -> Iterator[None]:
         distributed.barrier()
         yield
         return
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = (run_dir / ".lock").open("w")
-    except OSError as error:
-        raise UserError(f"{run_dir} cannot be written ({error.strerror}); choose another `out`") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another process is training in {run_dir}; wait for it or choose another `out`") from None
+    with run_lock.hold_lock(run_dir):
         path = RunPaths(run_dir).config
         if path.exists():
             check_same_config(read_json(path), to_dict(config), f"{run_dir} holds a run")
         else:
             storage.write_json(path, to_dict(config))
-        for left in run_dir.rglob(".*.partial"):  # by a process that was killed while it wrote
-            left.unlink(missing_ok=True)  # an evaluation may have finished it meanwhile
-        distributed.barrier()
-        yield
+        storage.remove_partials(run_dir, recursive=True)
+        with run_lock.name_owner(run_dir):
+            distributed.barrier()
+            yield
 
 
 def check_same_config(theirs: dict[str, Any], ours: dict[str, Any], subject: str) -> None:

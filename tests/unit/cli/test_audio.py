@@ -151,7 +151,7 @@ def test_mistakes(audio_model: Path, model: Path, refused: Refused, tmp_path: Pa
     assert "instant.wav is shorter than one sample at 16 kHz" in refused("reconstruct", audio_model, "instant.wav")
     assert "--inception is for images" in refused("evaluate", audio_model, "--inception", "x.pt")
     assert "--classifier is for images" in refused("evaluate", audio_model, "--classifier")
-    assert "--temperature must be above 0" in refused("evaluate", audio_model, "--temperature", 0)
+    assert "--temperature must be between 0.001 and 100" in refused("evaluate", audio_model, "--temperature", 0)
     for verb in (("sample", audio_model), ("reconstruct", audio_model, "in.wav")):
         assert "which only image models have" in refused(*verb, "--quality", 0.9)
     assert "pass the folder with --data" in refused("train", "vctk")

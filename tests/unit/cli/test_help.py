@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -61,6 +62,42 @@ def test_the_examples_run(verb: str, command: Command) -> None:
         program, *words = shlex.split(example)
         outcome = command(*words)
         assert (program, outcome.status) == ("anytime", 0), outcome.err
+
+
+SETTING = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)*)=([^\s`|;…]+[^\s`|;…,.]|[0-9])")
+"""A setting as `--set` takes it, such as model.prior.layers=4."""
+CONFIGS = (("digits", "best", (1, 28, 28)), ("digits", "vae", (1, 28, 28)), ("vctk", "paper", (1, 15_360)))
+
+
+def settings_in_help_and_docs() -> list[str]:
+    """Return the settings in the help of `--set`, in error messages about it, and after `--set` in README and docs."""
+    root = Path(anytime.__file__).parents[2]
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    shown = [word for page in pages for word in re.findall(r"--set (\S+=[^\s`]+)", page.read_text(encoding="utf-8"))]
+    source = "".join(
+        (Path(anytime.__file__).parent / name).read_text(encoding="utf-8") for name in ("cli/train.py", "core/config.py")
+    )
+    shown += [match[0] for match in SETTING.finditer(" ".join(re.findall(r"such as (.*?)[;\"]", source)))]
+    return sorted({word for word in shown if "…" not in word and not word.startswith("KEY=")})
+
+
+def test_settings_in_help_and_docs_are_found() -> None:
+    assert {"prior.epochs=20", "model.prior.layers=4", "prior.lr=1e-3"} <= set(settings_in_help_and_docs())
+
+
+@pytest.mark.parametrize("setting", settings_in_help_and_docs())
+def test_settings_in_help_and_docs_work(setting: str) -> None:
+    """At least one recipe accepts each."""
+    from anytime.core.errors import UserError
+    from anytime.recipes.build import build_config
+
+    errors = []
+    for name, recipe, shape in CONFIGS:
+        try:
+            build_config(name, recipe, shape, "smoke", overrides=[setting])  # type: ignore[arg-type]
+        except UserError as error:
+            errors.append(str(error))
+    assert len(errors) < len(CONFIGS), errors
 
 
 def test_the_overview_names_every_verb(command: Command) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -18,6 +19,7 @@ from anytime.metrics import inception
 from anytime.recipes.modify import with_scale
 from anytime.recipes.presets import preset
 
+Command = Callable[..., Any]
 Refused = Callable[..., str]
 
 
@@ -62,6 +64,7 @@ Refused = Callable[..., str]
         ("train folder --size 0 --scale smoke", ["--size must be between", "not 0"]),
         ("train folder --size -8 --scale smoke", ["--size must be between", "not -8"]),
         ("train folder --size 30 --scale smoke", ["30", "--size"]),
+        ("train digits --set prior.layers=4", ["'layers'", "did you mean 'model.prior.layers'?"]),
         ("train digits --set prior.layers", ["--set 'prior.layers'", "key=value"]),
         ("train digits --set prior.epohcs=3", ["'epohcs'", "prior", "did you mean 'epochs'?"]),
         ("train digits --set seed.deep=3", ["'deep'", "seed"]),
@@ -165,6 +168,54 @@ def test_mistakes_in_sample(refused: Refused, model: Path, words: str, named: li
     sentence = refused("sample", model, *words.split())
     for part in named:
         assert part in sentence
+
+
+@pytest.mark.parametrize("words", ["-n 5", "--seed 7", "--seed 0", "--temperature 3", "--top-k 4", "--top-p 0.5", "--prefix 3"])
+def test_what_a_file_to_refine_determines(command: Command, refused: Refused, model: Path, words: str) -> None:
+    assert command("sample", model, "-n", 3, "--codes", 2, "--out", "coarse.npz").status == 0
+    sentence = refused("sample", model, "--refine", "coarse.npz", *words.split())
+    assert f"{words.split()[0]} does not go with --refine" in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("sampling -n 3", "-n"),
+        ("sampling --seconds 3", "--seconds"),
+        ("serving --batches 1", "--batches"),
+        ("serving --hf-baseline none", "--hf-baseline"),
+        ("serving --recipe best", "--recipe"),
+        ("serving --repeats 20", "--repeats"),
+    ],
+)
+def test_options_of_the_other_benchmark(refused: Refused, words: str, flag: str) -> None:
+    assert f"{flag} does not apply to `anytime bench {words.split()[0]}`" in refused("bench", *words.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["--name x", "--codes 4", "--temperature 1", "--weights fp32", "--autoencoder fp32", "--out x"]
+)
+def test_a_bundle_only_gets_figures(refused: Refused, tmp_path: Path, words: str) -> None:
+    write_json(tmp_path / "bundle" / "training.json", {})
+    sentence = refused("export", "bundle", "--to", "bundle", "--evaluation", "x.json", *words.split())
+    assert f"{words.split()[0]} is for a run" in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("RANK", "1"), ("WORLD_SIZE", "two"), ("WORLD_SIZE", "3"), ("WORLD_SIZE", "0"), ("WORLD_SIZE", "")]
+)
+def test_wrong_variables_of_torchrun(refused: Refused, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    sentence = refused("train", "digits", "--scale", "smoke", "--out", "run")
+    assert f"{name}={value} " in sentence
+    assert "torchrun" in sentence
+
+
+def test_verbs_of_one_process_do_not_need_these_variables(
+    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    assert command("sample", model, "-n", 1).status == 0
 
 
 @pytest.mark.parametrize(
@@ -285,7 +336,7 @@ def test_refine_refuses_a_file_that_is_not_a_zip_archive(refused: Refused, model
 
 def test_a_temperature_is_refused_before_anything_is_measured(refused: Refused, model: Path) -> None:
     words = ("evaluate", model, "--dataset", "digits", "--scale", "smoke", "--temperature", 1000)
-    assert "--temperature must be above 0 and at most 100" in refused(*words)
+    assert "--temperature must be between 0.001 and 100" in refused(*words)
 
 
 def test_out_below_a_file(refused: Refused, model: Path, tmp_path: Path) -> None:

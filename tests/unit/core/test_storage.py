@@ -7,8 +7,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from anytime.core.config import read_json
 from anytime.core.errors import UserError
-from anytime.core.storage import DamagedFileError, digest, read_tensors, write_atomic, write_json, write_tensors
+from anytime.core.storage import (
+    DamagedFileError,
+    atomic_path,
+    digest,
+    read_tensors,
+    remove_partials,
+    write_atomic,
+    write_json,
+    write_tensors,
+)
 
 TENSORS = {
     "weight": torch.arange(6, dtype=torch.float32).view(2, 3),
@@ -176,3 +186,43 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"cannot be written \(.+\); make room or choose another place"):
             write_json(path, {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Only files with the exact form of our temporary names, and none that is being written."""
+    (tmp_path / "inner").mkdir()
+    left, inner = tmp_path / ".x.png.0123abcd.partial", tmp_path / "inner" / ".x.png.0123abcd.partial"
+    others = [tmp_path / name for name in (".x.png.partial", ".x.png.0123abcg.partial", "x.png.0123abcd.partial", "x.png")]
+    link, folder = tmp_path / ".link.0123abcd.partial", tmp_path / ".folder.0123abcd.partial"
+    for path in (left, inner, *others):
+        path.write_bytes(b"part")
+    link.symlink_to(others[0])
+    folder.mkdir()
+    with atomic_path(tmp_path / "y.png") as partial:
+        partial.write_bytes(b"whole")
+        remove_partials(tmp_path)
+        assert partial.exists()
+        assert not left.exists()
+        assert inner.exists()
+    assert (tmp_path / "y.png").read_bytes() == b"whole"
+    assert all(path.read_bytes() == b"part" for path in others)
+    assert link.is_symlink() and folder.is_dir()
+    remove_partials(tmp_path, recursive=True)
+    assert not inner.exists()
+    remove_partials(tmp_path / "absent")
+
+
+def test_json_with_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"file": "é\udcff.png"})
+    assert read_json(path) == {"file": "é\udcff.png"}
+    assert "é" in path.read_text(encoding="utf-8")
+
+
+def test_tensors_in_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    """One sentence that does not call the file damaged: a resumed run would set its checkpoints aside."""
+    path = tmp_path / "\udcff.safetensors"
+    write_tensors(path, TENSORS)
+    with pytest.raises(UserError, match="not a UTF-8 path") as error:
+        read_tensors(path)
+    assert not isinstance(error.value, DamagedFileError)

@@ -60,3 +60,11 @@ def test_augmentation_is_a_function_of_the_generator() -> None:
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(torch.random.get_rng_state(), state), "torch's global generator is not used"
+
+
+def test_a_few_clips_have_no_negative() -> None:
+    x, digits = to_int16(clips(3)), torch.arange(3)
+    for augment in (augment_digits, augment_transforms):
+        maps, labels = augment(x, digits, 10, generator())
+        assert len(maps) == 3
+        assert 10 not in labels

@@ -50,7 +50,7 @@ def test_it_prints_the_choice_and_its_rows(
     ("arguments", "sentence"),
     [
         (["nothing-here"], "nothing-here"),
-        (["mnist", "--grid", "0"], "`temperature` must be above 0"),
+        (["mnist", "--grid", "0"], "`temperature` must be between 0.001 and 100"),
         (["mnist", "--codes", "4", "17"], "`codes` must be between 1 and 16, the model's length, not 17"),
     ],
 )

@@ -12,7 +12,7 @@ from anytime.training.checkpoint import Checkpoint, Position, optimizer_tensors,
 
 
 def checkpoint(total: int, **tensors: torch.Tensor) -> Checkpoint:
-    position = Position("ordered", total - 10, total, 1234, 0.1 + 0.2)
+    position = Position("ordered", total - 10, total, 0.1 + 0.2)
     best = {"w": torch.full((2,), -float(total))}
     return Checkpoint(
         position, {"w": torch.full((2,), float(total))} | tensors, best, {"0/step": torch.tensor(3.0)}, torch.ones(3).double()
@@ -42,7 +42,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_the_beginning_of_a_stage_has_no_best_and_no_optimizer(tmp_path: Path) -> None:
-    write(tmp_path, Checkpoint(Position("prior", 0, 5, 0, None), {"w": torch.ones(1)}, {}, {}, torch.zeros(0)))
+    write(tmp_path, Checkpoint(Position("prior", 0, 5, None), {"w": torch.ones(1)}, {}, {}, torch.zeros(0)))
     found, _ = latest(tmp_path)
     assert found is not None
     assert (found.best, found.optimizer, found.position.best_loss, len(found.running_losses)) == ({}, {}, None, 0)
@@ -126,7 +126,7 @@ def test_an_optimizer_restored_from_a_file_goes_on_bit_for_bit(tmp_path: Path, k
     steps(model, optimizer, 4)
     state = optimizer_tensors(optimizer)
     assert {name.split("/")[1] for name in state} == {"step", "exp_avg", "exp_avg_sq"}
-    write(tmp_path, Checkpoint(Position("prior", 4, 4, 0, None), model.state_dict(), {}, state, torch.zeros(0)))
+    write(tmp_path, Checkpoint(Position("prior", 4, 4, None), model.state_dict(), {}, state, torch.zeros(0)))
 
     found, _ = latest(tmp_path)
     assert found is not None

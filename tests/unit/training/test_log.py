@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -34,40 +35,63 @@ def test_one_line_per_epoch(tmp_path: Path) -> None:
         "validation": {"loss": 1.0, "perplexity": 3.0},
         "seconds": 0.5,
     }
-    assert metrics.size == metrics.path.stat().st_size > 0
 
 
-def test_resuming_cuts_back_to_the_checkpoint(tmp_path: Path) -> None:
+def test_a_resumed_log_begins_with_the_given_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     metrics = MetricsLog(path)
     epoch(metrics, 1)
     epoch(metrics, 2)
-    size, before = metrics.size, path.read_bytes()
+    before = path.read_bytes()
     epoch(metrics, 3)
     with path.open("a") as file:
         file.write('{"stage": "ord')  # killed while writing
-    again = MetricsLog(path, size)
+    again = MetricsLog(path, log.read(path)[:2])
     assert path.read_bytes() == before
     epoch(again, 3)
     assert [line["epoch"] for line in log.read(path)] == [1, 2, 3]
 
 
-def test_a_file_that_was_lost_does_not_come_back_as_zeros(tmp_path: Path) -> None:
-    metrics = MetricsLog(tmp_path / "metrics.jsonl", 100)
-    assert metrics.size == 0
-    epoch(metrics, 4)
-    assert [line["epoch"] for line in log.read(metrics.path)] == [4]
-
-
 def test_a_new_run_starts_empty(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("left over\n")
-    assert MetricsLog(path).size == 0
-    assert log.read(path) == []
+    MetricsLog(path)
+    assert path.read_bytes() == b""
 
 
-def test_reading_leaves_out_a_line_that_was_cut_short(tmp_path: Path) -> None:
+def without(key: str) -> bytes:
+    return json.dumps({name: value for name, value in LINE.items() if name != key}).encode()
+
+
+LINE = {"stage": "ordered", "epoch": 2, "step": 20, "train": {"loss": 1.0}, "validation": {"loss": 1.0}, "seconds": 0.5}
+DAMAGED = {
+    "cut": json.dumps(LINE).encode()[:40],
+    "zeros": bytes(100),
+    "bytes": b"\xff\xfe" + json.dumps(LINE).encode(),
+    "number": b"3",
+    "list": b"[]",
+    "deep": b"[" * 100_000,
+    "loss": json.dumps(LINE | {"train": {"loss": None}}).encode(),
+    "parts": json.dumps(LINE | {"validation": [1.0]}).encode(),
+    "step": json.dumps(LINE | {"step": "20"}).encode(),
+} | {f"no {key}": without(key) for key in LINE}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_lines_are_skipped(damaged: bytes, tmp_path: Path) -> None:
+    """After a crash of the machine a file may end in zeros or miss a part."""
+    first, last = (json.dumps(LINE | {"epoch": number}).encode() for number in (1, 3))
     path = tmp_path / "metrics.jsonl"
-    path.write_text(json.dumps({"epoch": 1}) + "\n" + '{"epoch": 2')
-    assert log.read(path) == [{"epoch": 1}]
+    path.write_bytes(b"\n".join((first, damaged, last, b"")))
+    assert [line["epoch"] for line in log.read(path)] == [1, 3]
+    path.write_bytes(first + b"\n" + damaged)
+    assert [line["epoch"] for line in log.read(path)] == [1]
     assert log.read(tmp_path / "absent.jsonl") == []
+
+
+def test_lines_are_on_disk_after_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, synced = MetricsLog(tmp_path / "metrics.jsonl"), list[int]()
+    epoch(metrics, 1)
+    monkeypatch.setattr(log.os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    metrics.sync()
+    assert synced == [metrics.path.stat().st_ino]
