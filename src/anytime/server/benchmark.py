@@ -23,6 +23,8 @@ CLOSED_CLIENTS, CLOSED_SECONDS = 16, 3.0
 MAX_CEILING = 0.8
 """Share of the one-code ceiling above which the load of four times capacity is not raised."""
 REFUSED = (429, 503)
+MIN_REQUESTS = 1500
+"""Requests of a measurement that decides a share of 1 %: SLO attainment at full load."""
 LONG_ENOUGH = 5
 """Times its deadline that a measurement lasts at least: a queue that grows must have the time to become late."""
 
@@ -81,8 +83,10 @@ def measure(settings: ServingSettings, length: int, quality: Sequence[float | No
             else:
                 run(base(body={"n": settings.n}, clients=1, seconds=1.0))  # warms up
             for cell in cells(capacity):
-                seconds = max(settings.seconds, LONG_ENOUGH * cell["deadline"])
-                arrivals = cell["arrival"](cell["load"] * capacity.full, seconds, settings.seed)
+                rate = cell["load"] * capacity.full
+                is_decisive = "slo_scale" in cell and cell["load"] == 1.0
+                seconds = max(settings.seconds, LONG_ENOUGH * cell["deadline"], MIN_REQUESTS / rate if is_decisive else 0.0)
+                arrivals = cell["arrival"](rate, seconds, settings.seed)
                 sent = run(base(body={"n": settings.n, "deadline_ms": 1000 * cell["deadline"]}, arrivals=arrivals))
                 facts = {name: value for name, value in cell.items() if name != "arrival"}
                 rows.append({"series": series, **facts, **summarise(sent, cell["deadline"], seconds, quality)})

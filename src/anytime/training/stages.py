@@ -131,7 +131,7 @@ class FinetuneStage:
         check_schedule(self.epochs, self.batch, self.lr)
         check_audio(self.spectral_weight, self.speed_perturb)
         check_ema_decay(self.ema_decay)
-        check_temperature(self.prior_temperature, "`finetune.prior_temperature`")
+        check_temperature(self.prior_temperature, "finetune.prior_temperature")
         if self.reconstruction_weight < 0 or not 0 <= self.code_corruption <= 0.5:
             raise UserError(
                 "the finetune stage needs `reconstruction_weight` of at least 0 and `code_corruption` from 0 to 0.5"
