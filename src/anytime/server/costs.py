@@ -101,6 +101,10 @@ class CostModel:
         """The delay to expect for any work: what may happen once, and a fraction of the work."""
         return (0.0, 0.0) if self._is_stale else self._line
 
+    def mean_delay(self, work: float) -> float:
+        """Return the delay that this much work has on average, without what may happen once."""
+        return self.delay_line[1] * work
+
     def delay(self, work: float) -> float:
         """Return the delay to expect for that much work."""
         once, fraction = self.delay_line

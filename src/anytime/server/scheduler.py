@@ -109,11 +109,11 @@ class Scheduler:
         for each in (*self.jobs, None):
             if not is_after and (each is None or self._key(each) > self._key(job)):
                 is_after, ends = True, ends + job.mandatory
-                late = max(late, ends + job.costs.delay(ends - now) + MARGIN - job.deadline)
+                late = max(late, ends + job.costs.mean_delay(ends - now) + MARGIN - job.deadline)
             if each is not None:
                 ends += each.mandatory
                 if is_after:
-                    late = max(late, ends + each.costs.delay(ends - now) + MARGIN - each.deadline)
+                    late = max(late, ends + each.costs.mean_delay(ends - now) + MARGIN - each.deadline)
         return late + job.deadline - now if late > 0 else None
 
     def add(self, job: Job) -> None:
