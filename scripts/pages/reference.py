@@ -57,6 +57,7 @@ def _flag(name: str, hint: Any) -> str:
     aliases = next((extra.aliases for extra in extras if getattr(extra, "aliases", None)), ())
     if any("Positional" in repr(extra) for extra in extras):
         return metavar or name.upper()
+    name = next((extra.name for extra in extras if getattr(extra, "name", None)), name)
     flag = "/".join([*aliases, f"--{name.replace('_', '-')}"])
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return flag if plain is bool else f"{flag} {metavar or _values(plain, name)}"

@@ -14,6 +14,7 @@ from anytime.core.errors import UserError, did_you_mean
 from anytime.core.results import curve
 from anytime.experiments.registry import EXPERIMENTS
 from pages.markdown import table
+from pages.serving import deadlines, serving, slo
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 MARKED = re.compile(r"(?P<indent> *)<!-- table: (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -261,6 +262,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tuning-truncated": tuning(TRUNCATED_TRIALS, "validation", 0.85),
     "tuning-longer": tuning(LONGER_TRIALS, "validation", 0.75),
     "tuning-extra-codes": extra_codes,
+    "serving": serving,
+    "serving-slo": slo,
+    "deadlines": deadlines,
 }
 
 

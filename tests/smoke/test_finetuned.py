@@ -40,4 +40,4 @@ def test_a_finetuned_model(run_cli: RunCLI, tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.err
     schedule = json.loads((run / "evaluation" / "evaluation.json").read_text())["schedule"]
     assert "2 + 2 + 2 + 3 epochs" in schedule
-    assert load(run, "cpu").code_count(quality=0.5) >= 1
+    assert load(run, "cpu").quality_table is None, "synthetic data write none"
