@@ -10,7 +10,7 @@ TORCH_SOURCE ?=
 BIN := $(VENV)/bin
 RUN := runs/demo
 
-.PHONY: install demo test test-long test-gpu lint types check bench docs clean
+.PHONY: install demo test test-long test-gpu lint types check wheel docs-site release bench docs clean
 
 install: $(VENV)/.runtime
 	@echo "try: $(BIN)/anytime sample mnist --within 20ms"
@@ -39,6 +39,17 @@ types: $(VENV)/.dev
 
 check: lint types test
 
+# Builds wheel and sdist into dist/, and uses the wheel in a fresh environment outside the clone.
+wheel: $(VENV)/.dev
+	$(BIN)/python scripts/check_wheel.py --keep dist
+
+# The documentation site in build/site: open build/site/index.html, or serve the folder.
+docs-site: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# Everything before a release, in this order. Publishing is left to the maintainer: see CONTRIBUTING.md.
+release: lint types test wheel docs-site
+
 bench: $(VENV)/.dev
 	$(BIN)/anytime bench sampling
 
@@ -54,7 +65,7 @@ $(VENV)/.torch:
 	touch $@
 
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plots]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plots,server,compression]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -13,9 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the package `pages` beside this file
 
 from anytime.core.errors import UserError
+from anytime.core.results import results_files
 from anytime.core.storage import write_atomic
 from anytime.experiments.reproduce import draw
-from pages import choices, reference, results, tables
+from pages import choices, paper, reference, results, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,10 +26,11 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     docs = root / "docs"
     pages = {
         docs / "results.md": results.page(root / "results", docs / "results.md"),
+        docs / "paper.md": paper.page(root / "results", docs / "paper.md"),
         docs / "choices.md": choices.page(root / "results", docs / "choices.md"),
         docs / "reference.md": reference.page(root),
     }
-    written = [root / "README.md", *sorted(docs.glob("*.md"))]
+    written = [root / "README.md", root / "SECURITY.md", *sorted(docs.glob("*.md"))]
     return pages | {path: tables.fill(path.read_text(encoding="utf-8"), root) for path in written if path not in pages}
 
 
@@ -39,7 +41,7 @@ def outdated(root: Path = ROOT) -> list[Path]:
 
 def missing_figures(folder: Path) -> list[Path]:
     """Return results files that have no figure, as after a run on a machine without matplotlib."""
-    return [path for path in sorted(folder.glob("*/*.json")) if not path.with_suffix(".png").exists()]
+    return [path for path in results_files(folder) if not path.with_suffix(".png").exists()]
 
 
 def main(argv: list[str] | None = None) -> int:

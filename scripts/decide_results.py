@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from anytime.core.results import Results, read
+from anytime.core.results import Results, read, results_files
 from anytime.experiments.registry import find
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -25,7 +25,7 @@ def decided(results: Results) -> Results:
 
 def outdated(folder: Path) -> list[Path]:
     """Return the files whose verdicts are not those of today's rules."""
-    return [path for path in sorted(folder.glob("*/*.json")) if decided(found := read(path)) != found]
+    return [path for path in results_files(folder) if decided(found := read(path)) != found]
 
 
 def main(argv: list[str] | None = None, folder: Path = RESULTS) -> int:

@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import load_file
 
 import anytime
+from anytime.core.results import results_files
 
 Item = dict[str, Any]
 
@@ -89,7 +90,7 @@ def items(section: str) -> dict[str, Callable[[], Item]]:
         return {f"{name} seed {seed}": partial(sampled_codes, name, seed) for name in ("mnist", "cifar10") for seed in range(4)}
     if section == "training":
         return {words: partial(trained, words) for words in TRAININGS}
-    return {f"{path.parent.name}/{path.stem}": partial(published, path) for path in ROOT.glob("results/*/*.json")}
+    return {f"{path.parent.name}/{path.stem}": partial(published, path) for path in results_files(ROOT / "results")}
 
 
 def _sample(name: str | Path, rows: int, seed: int) -> torch.Tensor:

@@ -10,12 +10,14 @@ from statistics import mean
 
 from anytime.core.results import Results, curve, read
 from anytime.experiments.statistics import ONE_SEED_MARGIN, Values, is_below, mean_over, values
+from pages.reruns import reasons
 
 HEADER = f"""# What to choose
 
 Generated from `results/` by `make docs`: every line follows from the numbers of its file and changes with them. A difference
 within the spread over seeds, or within {ONE_SEED_MARGIN:.0%} of a single seed, counts as none. Questions that no result answers
-yet are left out. For the paper's claims and whether they hold, see [results.md](results.md).
+yet are left out. *To be run again* marks answers that a newer recipe or measurement may change. For the reasons, the paper's
+claims and whether they hold, see [results.md](results.md).
 """
 NEAR_BEST = 0.02
 """Relative distance from the best FID that counts as almost no loss."""
@@ -40,7 +42,8 @@ def page(folder: Path, target: Path) -> str:
             if results.environment.get("scale") == "smoke":
                 continue
             choice, link = choose(results), Path(os.path.relpath(path, target.parent))
-            line = f"- **{choice.answer}**: {choice.why} ([{results.experiment}, {results.dataset}]({link}))\n"
+            mark = "; to be run again" if reasons(results) else ""
+            line = f"- **{choice.answer}**: {choice.why} ([{results.experiment}, {results.dataset}]({link}){mark})\n"
             sections.setdefault(choice.question, []).append(line)
     return HEADER + "".join(f"\n## {question}\n\n{''.join(lines)}" for question, lines in sections.items())
 

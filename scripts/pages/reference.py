@@ -47,7 +47,13 @@ def _options(module: ModuleType, verb: str) -> Iterator[list[str]]:
     hints = get_type_hints(module.Arguments, include_extras=True)
     for field in dataclasses.fields(module.Arguments):
         if field.name not in COMMON or verb == "":
-            yield [f"`{_flag(field.name, hints[field.name])}`", _default(field), documented.get(field.name, "")]
+            meaning = documented.get(field.name) or _help(hints[field.name])
+            yield [f"`{_flag(field.name, hints[field.name])}`", _default(field), meaning]
+
+
+def _help(hint: Any) -> str:
+    """Return the help text in an annotation that several verbs share."""
+    return next((extra.help for extra in get_args(hint)[1:] if getattr(extra, "help", None)), "")
 
 
 def _flag(name: str, hint: Any) -> str:

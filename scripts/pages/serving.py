@@ -11,6 +11,7 @@ from pages.markdown import table
 
 LOADS, DEADLINES = (0.5, 1.0, 2.0, 4.0, 8.0), (0.1, 0.5)
 SERVING = "benchmarks/results/serving/mnist-cpu.json"
+SERVING_GPU = "benchmarks/results/serving/cifar10-cuda.json"
 FILES = (
     ("raised", "benchmarks/results/deadlines/mnist-cpu.json"),
     ("ordinary", "benchmarks/results/deadlines/mnist-cpu-ordinary.json"),
@@ -18,11 +19,13 @@ FILES = (
 """Deadlines beside busy processes, by priority of the sampling thread."""
 
 
-def serving(root: Path) -> str:
+def serving(root: Path, file: str = SERVING) -> str:
     """Deadlines kept, refusals and codes by load, with adaptation and without."""
-    rows = _rows(root / SERVING)
+    rows = _rows(root / file)
+    measured = [deadline for deadline in DEADLINES if select(rows, deadline=deadline, nominal=LOADS[0])]
     header = ["deadline", "load", "answered in time", "refused", "codes", "p99", "in time without adaptation"]
-    return table(header, [_load(rows, deadline, load) for deadline in DEADLINES for load in LOADS])
+    lines = [sorted((_load(rows, deadline, load) for load in LOADS), key=lambda line: float(line[1])) for deadline in measured]
+    return table(header, [line for own in lines for line in own])
 
 
 def _load(rows: list[Row], deadline: float, load: float) -> list[str]:
@@ -34,9 +37,9 @@ def _load(rows: list[Row], deadline: float, load: float) -> list[str]:
     return [f"{1000 * deadline:.0f} ms", f"{own['load']:.2f}", *shares, codes, p99, f"{fixed['attainment']:.1%}"]
 
 
-def slo(root: Path) -> str:
+def slo(root: Path, file: str = SERVING) -> str:
     """SLO attainment at full load by deadline, a multiple of the time of a request alone."""
-    rows, lines, scales = _rows(root / SERVING), list[list[str]](), list[str]()
+    rows, lines, scales = _rows(root / file), list[list[str]](), list[str]()
     for series, name in (("adaptive", "with adaptation"), ("fixed", "without")):
         own = [row for row in select(rows, series=series, load=1.0) if "slo_scale" in row]
         scales = [f"{row['slo_scale']:g}" for row in own]

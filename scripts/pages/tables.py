@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from textwrap import indent
 from typing import Any
 
+import queue_allocations
+import run_queue
 from anytime.core.errors import UserError, did_you_mean
 from anytime.core.results import curve
 from anytime.experiments.registry import EXPERIMENTS
+from anytime.sampling.engines.registry import ENGINES
+from pages import compression, export, trust
 from pages.markdown import table
-from pages.serving import deadlines, serving, slo
+from pages.serving import SERVING_GPU, deadlines, serving, slo
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 MARKED = re.compile(r"(?P<indent> *)<!-- table: (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -101,7 +107,48 @@ def engines(root: Path) -> str:
             p50 = {row["batch"]: row["p50"] for row in full if row["series"] == series}
             cells = [f"{1000 * p50[batch]:.1f}" if batch in p50 else "–" for batch in (1, 100, 8192)]
             lines.append([results["environment"]["hardware"], series, *cells])
-    return table(["hardware", "engine", "batch 1, ms", "batch 100, ms", "batch 8192, ms"], lines)
+    return table(["hardware", "engine", "batch 1, ms", "batch 100, ms", "batch 8192, ms"], lines) + _gone(lines)
+
+
+def _gone(lines: Sequence[Sequence[str]]) -> str:
+    """Return a sentence on engines that a record names and the package does not have; nothing without one."""
+    named = [series.split()[1] for _, series, *_ in lines if series.startswith("anytime")]
+    gone = [f"`{engine}`" for engine in dict.fromkeys(named) if engine not in ENGINES]
+    return f"\n\nOf an earlier version, to be measured again: {', '.join(gone)}." if gone else ""
+
+
+CPU_NETWORKS = {
+    "cifar10": "CIFAR-10, `paper`, 70 codes",
+    "cifar10-best": "CIFAR-10, `best`, 20 codes",
+    "mnist-best": "MNIST, `best`, 16 codes",
+}
+
+
+def cpu(root: Path) -> str:
+    """Our engines on a CPU beside Hugging Face at its fastest, with the share of the limit, and the start-up."""
+    lines = []
+    for name, title in CPU_NETWORKS.items():
+        rows = _rows(root / f"benchmarks/results/sampling/{name}-cpu.json")
+        full = [row for row in rows if row.get("fraction") == 1.0]
+        start = next((f"{row['seconds']:.2f}" for row in rows if row["series"] == "start-up"), "–")
+        for series in dict.fromkeys(row["series"] for row in full if row["series"].startswith("anytime")):
+            cells = [cell for batch in (1, 100) for cell in _beside_huggingface(full, series, batch)]
+            lines.append([title, series, *cells, start if series == CPU_DEFAULT else "–"])
+    batches = [f"{what}, batch {batch}" for batch in (1, 100) for what in ("times Hugging Face", "share of limit")]
+    return table(["networks", "engine", *batches, "start-up, s"], lines) + _gone(lines)
+
+
+CPU_DEFAULT = "anytime packed fp32"
+
+
+def _beside_huggingface(rows: Rows, series: str, batch: int) -> list[str]:
+    """Return the speed beside Hugging Face at its fastest, and the share of the speed that the roofline allows."""
+    here = [row for row in rows if row["batch"] == batch]
+    ours = next((row for row in here if row["series"] == series), None)
+    theirs = min((row["p50"] for row in here if row["series"].startswith("huggingface")), default=None)
+    if ours is None:
+        return ["–", "–"]
+    return ["–" if theirs is None else f"{theirs / ours['p50']:.2f}", f"{1 / ours['times_roofline']:.0%}".replace("%", " %")]
 
 
 AUDIO_TITLES = {
@@ -110,6 +157,29 @@ AUDIO_TITLES = {
     "best": "`best`, ordered",
     "best-unordered": "`best`, unordered",
 }
+
+
+def queue(root: Path) -> str:
+    """The pieces of the GPU queue, with estimated minutes."""
+    lines = []
+    for piece in run_queue.PIECES:
+        command = shlex.join(["anytime", *piece.command("FOLDER", "FILE")])
+        about = f"{piece.minutes} min" + (f" in {piece.calls} calls" if piece.calls > 1 else "")
+        lines.append([piece.name, about, piece.after or "–", f"`{command}`"])
+    total = sum(piece.minutes for piece in run_queue.PIECES)
+    return table(["piece", f"about (all: {total} min)", "on the machine of", "command"], lines)
+
+
+def allocations(root: Path) -> str:
+    """The pieces of the GPU queue packed into allocations."""
+    lines, done, known = [], list[run_queue.Piece](), list[str]()
+    for number, allocation in enumerate(queue_allocations.allocations(), 1):
+        done += allocation.pieces
+        fresh = [name for name in queue_allocations.decided(done) if name not in known]
+        known += fresh
+        alone, beside = (" ".join(piece.name for piece in pieces) or "–" for pieces in (allocation.alone, allocation.beside))
+        lines.append([str(number), alone, beside, f"{allocation.minutes:.0f} min", "; ".join(fresh) or "–"])
+    return table(["allocation", "first, alone", "then with `--jobs 2`", "about", "can then be decided"], lines)
 
 
 def audio(root: Path) -> str:
@@ -251,7 +321,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "bundled": bundled,
     "memorisation": memorisation,
     "experiments": experiments,
+    "queue": queue,
+    "allocations": allocations,
     "engines": engines,
+    "cpu": cpu,
     "audio": audio,
     "audio-classifier": audio_classifier,
     "audio-noise": audio_noise,
@@ -264,7 +337,22 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tuning-extra-codes": extra_codes,
     "serving": serving,
     "serving-slo": slo,
+    "serving-gpu": partial(serving, file=SERVING_GPU),
+    "serving-gpu-slo": partial(slo, file=SERVING_GPU),
     "deadlines": deadlines,
+    "compression-rates": compression.rates,
+    "compression-distortion": compression.distortion,
+    "compression-verdicts": compression.verdicts,
+    "faces-model": compression.faces_model,
+    "faces-rates": partial(compression.rates, file=compression.FACES),
+    "faces-distortion": partial(compression.distortion, file=compression.FACES),
+    "faces-verdicts": partial(compression.verdicts, file=compression.FACES),
+    "export-rows": export.rows,
+    "export-sizes": export.sizes,
+    "export-steps": export.steps,
+    "browser": export.browser,
+    "fuzzing": trust.fuzzing,
+    "kills": trust.kills,
 }
 
 

@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
+
+from anytime.core.openmp import set_waiting
 
 if TYPE_CHECKING:
     from anytime.core.errors import UserError
     from anytime.model import AnytimeModel, load
+    from anytime.models.registry import bundled_names as models
     from anytime.sampling.budget import Budget, DeadlineWarning, MemoryWarning
     from anytime.sampling.sample import Sample
     from anytime.sampling.session import Session
@@ -33,6 +35,7 @@ __all__ = [
     "UserError",
     "__version__",
     "load",
+    "models",
 ]
 
 _LAZY_IMPORTS = {
@@ -46,6 +49,7 @@ _LAZY_IMPORTS = {
     "Session": "anytime.sampling.session",
     "UserError": "anytime.core.errors",
     "load": "anytime.model",
+    "models": "anytime.models",
 }
 
 
@@ -53,6 +57,17 @@ def __getattr__(name: str) -> Any:
     # Imported on first use: torch takes a second or more, and `anytime --help` must not wait for it.
     if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'anytime' has no attribute {name!r}")
-    # Threads that wait for work must not spin: that takes the cores of other programs. Read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    set_waiting()  # before torch is imported
     return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet."""
+    return sorted(__all__)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add `%anytime VERB …` to a notebook; `%load_ext anytime` calls this."""
+    from anytime.cli.magic import register
+
+    register(ipython)

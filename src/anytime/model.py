@@ -6,30 +6,35 @@ seed -> sample -> codes -> decode -> x       stop after any code
 
 from __future__ import annotations
 
-import math
+import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import SupportsFloat, SupportsIndex
 
 import torch
 from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor, nn
 
 from anytime import priors
+from anytime.autoencoders.input_data import check_data, to_range
 from anytime.autoencoders.quantizer import QuantizerConfig
 from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
-from anytime.core import quantized_weights, storage
+from anytime.core import storage
 from anytime.core.config import from_dict, read_json, to_dict
 from anytime.core.device import pick_device
 from anytime.core.errors import UserError
+from anytime.core.model_weights import WithoutInitialisation, read_weights
+from anytime.core.times import to_seconds
+from anytime.models import hub
 from anytime.models.registry import CONFIG, WEIGHTS, locate
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.budget import Budget, code_count, whole_number
 from anytime.sampling.engines.base import Engine, Request, fixed_mode
 from anytime.sampling.engines.eager import BLOCK, decode_in_blocks
 from anytime.sampling.gumbel import SamplingSettings, check_temperature
+from anytime.sampling.integers import Integers, prefix_codes
 from anytime.sampling.quality_table import FILE as QUALITY_FILE
 from anytime.sampling.quality_table import QualityTable, check_quality, read_table, write_table
 from anytime.sampling.sample import Sample
@@ -40,8 +45,6 @@ from anytime.sampling.weights import WeightsHash
 
 CODELESS_KINDS = {"vae": "a VAE", "density": "a density model"}
 """Models without codes, by the `kind` in their config.json."""
-RANGE_TOLERANCE = 1e-4
-"""How far data may be outside of its range, by rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ class AnytimeModel(nn.Module):
 
     Results do not depend on the caller's `torch.inference_mode` or `torch.autocast`. A forked process computes with one thread.
 
-    >>> model = AnytimeModel(_tiny())
+    >>> model = load("mnist")
     >>> sample = model.sample(2, seed=0, codes=3)
     >>> sample.data.shape, sample.codes.shape
     (torch.Size([2, 1, 28, 28]), torch.Size([2, 3]))
@@ -78,9 +81,9 @@ class AnytimeModel(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         adapt_to_process()
-        self.config = config
-        self.autoencoder = VQVAE(config.autoencoder)
-        self.prior = priors.build(config.prior)
+        self.config = config  # sizes of the networks, and the default temperature
+        self.autoencoder = VQVAE(config.autoencoder)  # data to codes, and any prefix of the codes to data
+        self.prior = priors.build(config.prior)  # logits of each code given the earlier ones
         self.quality_table: QualityTable | None = None  # written by `anytime evaluate`
         self._weights_hash = WeightsHash(self)
         self._sampler = Sampler(self.prior, self.autoencoder, self._weights_hash)
@@ -173,29 +176,12 @@ class AnytimeModel(nn.Module):
 
         Images are float32 in [0, 1] or uint8 in 0 … 255, audio is float32 in [-1, 1].
         """
-        if not isinstance(x, Tensor):
-            raise UserError(f"`x` must be a tensor, not {type(x).__name__}")
-        if tuple(x.shape[1:]) != self.config.autoencoder.shape:
-            raise UserError(f"this model takes data of shape {self.config.autoencoder.shape}, not {tuple(x.shape[1:])}")
+        check_data(x, self.config.autoencoder.shape)
         adapt_to_process()
         self.eval()
         with fixed_mode(self.device):
-            x = self._to_range(x)
+            x = to_range(x, self.is_audio)
             return torch.cat([self.autoencoder.encode(part.to(self.device)) for part in x.split(BLOCK)])
-
-    def _to_range(self, x: Num[Tensor, "batch channel *spatial"]) -> Float[Tensor, "batch channel *spatial"]:
-        """Return data as float32 in its range; refuse another type, NaN and values outside."""
-        if x.dtype == torch.uint8 and not self.is_audio:
-            return x.float() / 255
-        lowest, kinds = (-1, "float32") if self.is_audio else (0, "float32 or uint8")
-        if x.dtype != torch.float32:
-            raise UserError(f"`x` must be {kinds}, not {str(x.dtype).removeprefix('torch.')}; convert it to float32")
-        if x.numel():
-            least, most = (float(value) for value in torch.aminmax(x))
-            if not (least >= lowest - RANGE_TOLERANCE and most <= 1 + RANGE_TOLERANCE):  # NaN is refused too
-                has = "it has NaN" if math.isnan(least) else f"its values are between {least:g} and {most:g}"
-                raise UserError(f"`x` must be between {lowest} and 1; {has}")
-        return x
 
     def decode(self, codes: Integer[Tensor, "batch prefix"]) -> Float[Tensor, "batch channel *spatial"]:
         """Return complete samples from a prefix of any length, 0 included; missing codes are zero latents."""
@@ -209,13 +195,13 @@ class AnytimeModel(nn.Module):
         self,
         n: int = 1,
         *,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         codes: int | None = None,
         fraction: float | None = None,
         quality: float | None = None,
-        within: float | None = None,
+        within: SupportsFloat | str | None = None,
         stop: threading.Event | None = None,
-        prefix: Integer[Tensor, "given k"] | None = None,
+        prefix: Integers | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -229,38 +215,41 @@ class AnytimeModel(nn.Module):
 
         A deadline cuts codes first. If not even one code of all `n` rows fits, only the first rows are returned, at least one
         block of them (`engine.block`), and a `DeadlineWarning` says how many.
+
+        `within` is seconds or text such as "20ms". `prefix` is a tensor, a NumPy array or lists: codes that begin every
+        sample, or one row of codes for each.
         """
-        started = time.perf_counter()
-        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
-        request = self.sampler.request(n, seed, self.settings(temperature, top_k, top_p), prefix, budget.codes)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=to_seconds(within, "`within`"), stop=stop)
+        started = self.sampler.begin(budget)
+        request = self.sampler.request(n, seed, self.settings(temperature, top_k, top_p), _codes(prefix), budget.codes)
         return self.sampler.run(request, budget, started, progress)
 
     def session(
         self,
         n: int = 1,
         *,
-        seed: int = 0,
-        prefix: Integer[Tensor, "given k"] | None = None,
+        seed: SupportsIndex = 0,
+        prefix: Integers | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Session:
         """Return a session: run it, look at the sample, run it again, or save it and continue in another process."""
         settings = self.settings(temperature, top_k, top_p)
-        return self.sampler.session(self.sampler.request(n, seed, settings, prefix, self.length))
+        return self.sampler.session(self.sampler.request(n, seed, settings, _codes(prefix), self.length))
 
     def stream(
         self,
         n: int = 1,
         *,
         every: int = 1,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         codes: int | None = None,
         fraction: float | None = None,
         quality: float | None = None,
-        within: float | None = None,
+        within: SupportsFloat | str | None = None,
         stop: threading.Event | None = None,
-        prefix: Integer[Tensor, "given k"] | None = None,
+        prefix: Integers | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -270,10 +259,10 @@ class AnytimeModel(nn.Module):
         Nothing is computed until the next sample is asked for. `within` starts with the first one. Every sample has all rows,
         so the first one may be late: by one step and one decode of `n` rows.
         """
-        started = time.perf_counter()
         if whole_number(every, "`every`") < 1:
             raise UserError(f"`every` must be at least 1, not {every}")
-        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=to_seconds(within, "`within`"), stop=stop)
+        started = self.sampler.begin(budget)
         session = self.session(n, seed=seed, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p)
         yield from session.stream(budget, every, started)
 
@@ -284,7 +273,7 @@ class AnytimeModel(nn.Module):
         codes: int | None = None,
         fraction: float | None = None,
         quality: float | None = None,
-        within: float | None = None,
+        within: SupportsFloat | str | None = None,
         stop: threading.Event | None = None,
         progress: Progress | None = None,
     ) -> Sample:
@@ -292,8 +281,11 @@ class AnytimeModel(nn.Module):
 
         If the sample's codes, rows or settings were edited, the new codes follow the edited ones, as they would a prefix.
         """
-        started = time.perf_counter()
-        budget = Budget(codes=self.code_count(codes, fraction, quality), within=within, stop=stop)
+        budget = Budget(codes=self.code_count(codes, fraction, quality), within=to_seconds(within, "`within`"), stop=stop)
+        if not isinstance(sample, Sample):
+            kind = type(sample).__name__
+            raise UserError(f"`sample` must be a Sample, not {kind}; to go on from codes, give them to `sample` as `prefix`")
+        started = self.sampler.begin(budget)
         self._check_model_hash(sample.model, "the sample")
         given = Request(sample.codes, sample.rows, sample.seed, sample.settings, sample.model)
         request = self.sampler.check_request(given, lambda field: f"`sample.{field}`")
@@ -323,9 +315,42 @@ class AnytimeModel(nn.Module):
         storage.write_json(folder / CONFIG, {"hash": found, **to_dict(self.config)})
         return folder
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        device: str | torch.device | None = None,
+    ) -> AnytimeModel:
+        """Load a model from the Hugging Face Hub by user/name, or from a directory; safetensors only."""
+        return load(hub.find_pretrained(name, revision, token), device)
+
+    def save_pretrained(self, folder: str | Path, name: str | None = None) -> Path:
+        """Write the model as `save` does, with a model card for the Hub unless the folder has one."""
+        folder = self.save(folder)
+        if not (folder / "README.md").exists():
+            kind = "audio clip" if self.is_audio else "image"
+            card = hub.hub_card(self.config.name, self.length, kind, self.hash, name or folder.name)
+            storage.write_text(folder / "README.md", card)
+        return folder
+
+    def push_to_hub(
+        self, name: str, *, private: bool | None = None, token: str | None = None, message: str = "Upload the model"
+    ) -> str:
+        """Upload the model to the repository user/name of the Hugging Face Hub, made if needed; return its address."""
+        with tempfile.TemporaryDirectory() as folder:
+            saved = self.save_pretrained(Path(folder) / "model", name)
+            return hub.upload(saved, name, private=private, token=token, message=message)
+
     def _check_model_hash(self, other: str, name: str) -> None:
         if other != (ours := self.hash):
             raise UserError(f"{name} belongs to another model ({other[:12]}…, this is {ours[:12]}…); load that model")
+
+
+def _codes(prefix: Integers | None) -> Integer[Tensor, "given k"] | None:
+    return None if prefix is None else prefix_codes(prefix, "`prefix`")
 
 
 def load(
@@ -341,46 +366,21 @@ def load(
     adapt_to_process()
     picked, folder = pick_device(device), locate(name)
     data = read_json(folder / CONFIG)
-    if (kind := data.get("kind")) in CODELESS_KINDS:
-        raise UserError(f"{folder} is {CODELESS_KINDS[kind]} and has no codes to sample; train a model with codes")
+    if codeless := CODELESS_KINDS.get(str(data.get("kind"))):
+        raise UserError(f"{folder} is {codeless} and has no codes to sample; train a model with codes")
     stored_hash = data.pop("hash", None)
     config = from_dict(ModelConfig, data, str(folder / CONFIG))
-    tensors, metadata, actual_hash = storage.read_tensors(folder / WEIGHTS)
-    if metadata.get("kind") == quantized_weights.FILE_KIND:
-        tensors = quantized_weights.dequantize_weights(tensors)
-        actual_hash = storage.digest(tensors)
+    tensors, actual_hash = read_weights(folder / WEIGHTS, lambda: AnytimeModel(config).float())
     if stored_hash != actual_hash:
         raise UserError(f"{folder / WEIGHTS} does not match the hash in {CONFIG}; restore both files")
-    _check_weights(config, tensors, folder)
     with torch.inference_mode(False):  # tensors made in inference mode count no changes
-        model = AnytimeModel(config).float()  # whatever torch's default type is
+        with WithoutInitialisation():
+            model = AnytimeModel(config).float()  # whatever torch's default type is
         model.load_state_dict(tensors)
         model.to(picked).eval().use(engine, precision)
     model.quality_table = read_table(folder, actual_hash)
     model._weights_hash.set(actual_hash)
     return model
-
-
-def _check_weights(config: ModelConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse weights whose names, types or sizes are not those of the config, before any are allocated, and NaN."""
-    found = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    if found != _expected_weights(config, len(tensors)):
-        raise UserError(f"{folder / WEIGHTS} does not fit its {CONFIG}; restore both files")
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UserError(f"{folder / WEIGHTS} has NaN or infinite weights in {name}; train the model again")
-
-
-def _expected_weights(config: ModelConfig, most: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Return the size and type of each tensor of a model, without memory for them; empty if it has more than `most`."""
-    if max(config.prior.layers, config.autoencoder.blocks) > most:
-        return {}
-    try:
-        with torch.device("meta"):
-            model = AnytimeModel(config).float()
-        return {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
-    except (RuntimeError, OverflowError, TypeError):  # sizes that torch cannot count
-        return {}
 
 
 def _tiny() -> ModelConfig:

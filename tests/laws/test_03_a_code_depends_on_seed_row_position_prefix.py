@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from anytime.model import AnytimeModel
-from anytime.priors import PriorNetwork
+from anytime.priors import PriorNetwork, Transformer
 from anytime.sampling.budget import Budget
 from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.eager import BLOCK, EagerEngine
+from anytime.sampling.engines.packed_transformer import PackedTransformer
 from anytime.sampling.gumbel import SamplingSettings, filter_logits, gumbel
 from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.session import Session
@@ -22,7 +23,7 @@ from anytime.sampling.session import Session
 ROUNDING = 1e-4  # of logits about 1 in size, in float32
 
 
-def sampled_codes(prior: PriorNetwork, rows: Tensor, seed: int, settings: SamplingSettings) -> Tensor:
+def sampled_codes(prior: PriorNetwork | PackedTransformer, rows: Tensor, seed: int, settings: SamplingSettings) -> Tensor:
     """Return the codes of these rows, sampled as one batch."""
     engine = EagerEngine(prior, lambda codes: torch.zeros(len(codes), 1), torch.device("cpu"))
     engine.block = len(rows)
@@ -57,6 +58,18 @@ def test_the_batch_size_does_not_matter(prior: PriorNetwork, settings: SamplingS
     whole = torch.cat([sampled_codes(prior, part, 4, settings) for part in rows.split(BLOCK)])
     parts = torch.cat([sampled_codes(prior, part, 4, settings) for part in rows.split(batch)])
     assert_equal_but_for_ties(prior, whole, parts, rows, 4, settings)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize(("batch", "count"), [(1, 40), (7, 140), (100, 2000)])
+def test_the_packed_engine_samples_the_eager_codes(prior: PriorNetwork, seed: int, batch: int, count: int) -> None:
+    """Without a second engine for other priors there is nothing to compare."""
+    if not isinstance(prior, Transformer):
+        return
+    rows, packed, settings = torch.arange(count), PackedTransformer(prior, torch.float32), SamplingSettings(temperature=0.9)
+    eager = torch.cat([sampled_codes(prior, part, seed, settings) for part in rows.split(BLOCK)])
+    found = torch.cat([sampled_codes(packed, part, seed, settings) for part in rows.split(batch)])
+    assert_equal_but_for_ties(prior, eager, found, rows, seed, settings)
 
 
 def test_other_rows_in_the_batch_do_not_matter(prior: PriorNetwork) -> None:

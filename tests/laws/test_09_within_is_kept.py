@@ -32,6 +32,7 @@ class FakeEngine:
     now: float = 100.0
     steps: int = 0
     name: str = "fake"
+    precision: str = "fp32"
     block: int = 8
     microbatch: int = 8
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

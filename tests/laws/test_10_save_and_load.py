@@ -42,7 +42,7 @@ def test_a_loaded_model_has_the_same_weights_and_config(model: AnytimeModel, sav
 
 
 def test_a_loaded_model_samples_encodes_and_decodes_the_same_bits(model: AnytimeModel, saved: Path) -> None:
-    loaded = anytime.load(saved, device="cpu")
+    loaded = anytime.load(saved, device="cpu", engine=model.engine.name)
     settings = {"seed": 21, "temperature": 0.9, "top_k": 12, "top_p": 0.95}
     ours, theirs = model.sample(30, **settings), loaded.sample(30, **settings)
     assert torch.equal(ours.codes, theirs.codes)

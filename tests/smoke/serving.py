@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -64,8 +64,12 @@ class Server:
 
     def wait_idle(self, seconds: float = 5.0) -> float:
         """Wait until no request is in the engine; return how long it took."""
+        return self.wait_until(lambda stats: not (stats["queue"] or stats["slots_used"]), seconds)
+
+    def wait_until(self, condition: Callable[[Any], bool], seconds: float = 5.0) -> float:
+        """Wait until the figures of /v1/stats meet a condition; return how long it took."""
         began = time.monotonic()
-        while (stats := self.stats())["queue"] or stats["slots_used"]:
+        while not condition(stats := self.stats()):
             assert time.monotonic() - began < seconds, stats
             time.sleep(0.01)
         return time.monotonic() - began

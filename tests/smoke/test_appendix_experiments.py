@@ -14,6 +14,7 @@ from anytime.core import results
 from anytime.core.results import Results, Row
 from anytime.experiments import vae
 from anytime.experiments.registry import PAPER_FRACTIONS
+from anytime.experiments.variants import VAE_VARIANCES
 from anytime.training.log import read
 
 RunCLI = Callable[..., Any]
@@ -93,15 +94,24 @@ def test_rows_of_priors_distributions_and_lengths(appendix_runs: Path) -> None:
 
 def test_rows_of_subsets_vaes_and_densities(appendix_runs: Path) -> None:
     regularization = found(appendix_runs, "regularization")
-    for variant in ("ordered", "unordered"):
+    for variant in ("ordered", "unordered", "ordered, last", "unordered, last"):
         assert [row["images"] for row in select(regularization, variant, "frechet_random")] == [256, 128, 51, 32]
         assert all(
             row["training_error"] > 0 and row["held_out_bits"] > 0 for row in select(regularization, variant, "training_error")
         )
-    assert "the same epochs with fewer images" in regularization.schedule
+    models = {
+        series: [row["model"] for row in select(regularization, series, "held_out_bits")]
+        for series in ("ordered", "ordered, last")
+    }
+    assert not set(models["ordered"]) & set(models["ordered, last"]), "the digest is that of the measured weights"
+    assert "ordered-5k, unordered-5k" in regularization.schedule
+    assert ": 16 + 16 + 16 epochs (as many steps as with all images)" in regularization.schedule
+    assert "the same steps for every number of images" in regularization.schedule
     curves = found(appendix_runs, "vae")
     for series in vae.SERIES:
-        assert [row["codes"] for row in select(curves, series, "error")] == list(range(17))
+        for variance in VAE_VARIANCES:
+            own = [row["codes"] for row in select(curves, series, "error") if row["variance"] == variance]
+            assert own == list(range(17))
     densities = found(appendix_runs, "pca-prior")
     for space in ("pixels", "pca"):
         assert [row["part"] for row in select(densities, space, "bits")] == ["held out", "training"]

@@ -145,6 +145,12 @@ def test_reproduce_audio(reproduced: Path) -> None:
         clips = sorted(path.name for path in (reproduced / f"audiomnist-{variant}-0" / "audio").iterdir())
         assert len(clips) == 90
         assert [name.rpartition("-")[0] for name in clips[::30]] == ["sample-0.0625", "sample-0.25", "sample-1.0"]
+    kept = sorted((reproduced / "results" / "audio" / "audiomnist").iterdir())
+    assert len(kept) == 48, "a dozen of each model"
+    assert {path.stat().st_size for path in kept} == {44 + 2 * 15_360}
+    shared = {(row["audio_classifier"], row["seed"]) for row in results.rows if row["series"] != "held-out data"}
+    assert len(shared) == 1, "one classifier for all models"
+    assert len({row["first_stage"] for row in results.rows if row["series"] in ("best", "best-unordered")}) == 1
     errors = [row for row in results.rows if row.get("measure") == "error" and row["series"] == "best"]
     assert [row["codes"] for row in errors] == list(range(17))
     assert [row["fraction"] for row in errors if "fraction" in row] == [0.0625, 0.25, 0.5, 1.0]
@@ -154,7 +160,7 @@ def test_reproduce_audio(reproduced: Path) -> None:
 
 
 def test_what_was_measured_is_not_measured_again(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
-    """The file with the measurements is enough: neither the runs nor the classifier are needed."""
+    """The file with the measurements and the classifier are enough: no run is needed."""
     (tmp_path / "runs").mkdir()
     shutil.copytree(reproduced / "measured", tmp_path / "runs" / "measured")
     again = run_cli("reproduce", "audio", "--scale", "smoke", "--runs-dir", tmp_path / "runs", "--out", tmp_path / "results")
@@ -163,6 +169,20 @@ def test_what_was_measured_is_not_measured_again(reproduced: Path, run_cli: RunC
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["measured"]
     first, second = (read(folder / "results" / "audio" / "audiomnist.json").rows for folder in (reproduced, tmp_path))
     assert first == second
+
+
+def test_a_measurement_of_another_classifier_is_made_again(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(reproduced / "measured", tmp_path / "measured")) / "audio-audiomnist-smoke.json"
+    cached = json.loads(path.read_text())
+    cached["measurements"]["held-out data"]["facts"]["classifier"] = "another"
+    cached["measurements"]["held-out data"]["rows"][0]["classified"] = 2.0
+    path.write_text(json.dumps(cached))
+    words = ("reproduce", "audio", "--scale", "smoke", "--runs-dir", tmp_path, "--out", tmp_path / "results")
+    again = run_cli(*words)
+    assert again.status == 0, again.err
+    assert f"held-out data: {path} has it with another classifier; it is measured again" in " ".join(again.err.split())
+    (row,) = (row for row in read(tmp_path / "results" / "audio" / "audiomnist.json").rows if row["series"] == "held-out data")
+    assert row["classified"] <= 1
 
 
 def test_evaluate(reproduced: Path, run_cli: RunCLI, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_mistakes(bundle_dir: Path, run_cli: RunCLI) -> None:
     for codes in (0, 17):
         assert f"between 1 and 16, the model's length, not {codes}" in refused("run", "--codes", codes)
     assert "must be between 0.001 and 100" in refused("run", "--temperature", 0)
-    assert "'onnx'" in run_cli("export", "run", "--to", "onnx").sentence
+    assert "'painting'" in run_cli("export", "run", "--to", "painting").sentence
     assert run_cli("evaluate", "run", *SMOKE).status == 0
     sentence = refused("run", "--evaluation", "run/evaluation/evaluation.json")
     assert "is of another model" in sentence and "evaluate the bundle itself" in sentence

@@ -15,6 +15,7 @@ import pytest
 
 STAGES = ("pretrain", "ordered", "prior")
 STEPS, EPOCHS = 48, 6  # of each stage
+KILLS = 20
 WEIGHTS = "model/model.safetensors"
 
 Finished = Callable[[str], Path]
@@ -53,25 +54,35 @@ def test_a_run_without_its_model_is_finished_from_the_last_checkpoint(
     shutil.rmtree(run / "model")
     assert run_cli(*command_of("best", run)).status == 0
     check_equal(run, finished("best"))
+    assert run_cli("info", run, "--check").status == 0  # hashed again: there is another start
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("recipe", ["paper", "best"])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_killed_at_any_moment(
-    recipe: str, seed: int, launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path
+def test_a_run_killed_at_twenty_random_moments(
+    recipe: str, launcher: Any, finished: Finished, command_of: CommandOf, tmp_path: Path, record_property: Any
 ) -> None:
-    """Kill at random moments, wherever they fall: during imports, a step, a write, a grid."""
-    run, draw, kills, killed = tmp_path / "run", random.Random(seed), 0, True
-    while killed and kills < 20:
-        done = min(launcher.steps(run) + draw.randint(0, 25), len(STAGES) * STEPS)
-        seconds = draw.uniform(0, 0.1) if done < len(STAGES) * STEPS else draw.uniform(0, 5)
-        killed = launcher.kill_when(
-            after(launcher, run, done, seconds), *command_of(recipe, run), stderr_path=tmp_path / "said.txt"
-        )
-        kills += killed
-    assert kills > 5
+    """Kill wherever the moments fall: during imports, a step, a write, a grid, and the last ones after the last step."""
+    run, draw, last = tmp_path / "run", random.Random(recipe), len(STAGES) * STEPS
+    moments = [*sorted(draw.sample(range(last), KILLS - 3)), last, last, last]
+    killed_at = []
+    for moment in moments:
+        seconds = draw.uniform(0, 0.1) if moment < last else draw.uniform(0, 0.5)
+        condition = after(launcher, run, max(moment, launcher.steps(run)), seconds)
+        if not launcher.kill_when(condition, *command_of(recipe, run), stderr_path=tmp_path / "said.txt"):
+            break  # it was finished before the last moments came
+        killed_at.append(launcher.steps(run))
+    kills_while_starting = 0
+    while len(killed_at) < KILLS:  # the rest of the kills: while it starts, when it may be finished already
+        started, seconds = time.monotonic(), draw.uniform(0.1, 2)
+        condition = lambda started=started, seconds=seconds: time.monotonic() - started > seconds  # noqa: E731
+        assert launcher.kill_when(condition, *command_of(recipe, run), stderr_path=tmp_path / "said.txt")
+        killed_at.append(launcher.steps(run))
+        kills_while_starting += 1
+    record_property("kills", len(killed_at))
+    record_property("steps_at_kills", killed_at)
+    record_property("kills_while_starting", kills_while_starting)
     assert launcher.run(*command_of(recipe, run)).returncode == 0
     check_equal(run, finished(recipe))
 

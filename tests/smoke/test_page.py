@@ -8,59 +8,34 @@ import json
 import re
 import wave
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
+from browsing import NEEDS_CHROMIUM, WATCH_MOMENTS, BrowserTab, chromium  # type: ignore[import-not-found]
+from playwright.sync_api import Browser, BrowserContext, Route, expect
 from serving import Server, serving  # type: ignore[import-not-found]
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = (
-    "no-sandbox",
-    "disable-gpu",
-    "disable-background-networking",
-    "disable-component-update",
-    "disable-sync",
-    "no-first-run",
-)
 TOKEN = "a-secret-of-some-length"
 REFUSAL = "The deadline cannot be kept; an answer could be ready after"
-ALL_CODES = re.compile(r"^All 16 codes in \d+ ms\.$")
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"the page needs {CHROMIUM}: apt-get install chromium")
+pytestmark = NEEDS_CHROMIUM
 
 WATCH = """
-Object.assign(window, { seen: [], streams: [], realFetch: fetch });
+Object.assign(window, { streams: [], realFetch: fetch });
 window.fetch = async (path, options) => {
   const answer = await realFetch(path, options);
   if (path === "v1/samples") streams.push(answer.clone().text().catch(() => ""));
   return answer;
 };
-addEventListener("securitypolicyviolation", (event) => console.error(`CSP: ${event.violatedDirective}`));
-addEventListener("DOMContentLoaded", () => new MutationObserver(() => seen.push({
-  text: document.getElementById("moment-text").textContent,
-  image: document.querySelector("#grid img")?.src,
-})).observe(document.getElementById("moment-text"), { childList: true }));
 """
-"""Keep every stream and every moment that is shown; report what the content security policy blocks."""
+"""Keep every stream."""
 
 
 @dataclass
-class Tab:
-    """A page, and what it requested and reported."""
-
-    page: Page
-    sent: list[Request] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.page.on("request", lambda request: self.sent.append(request))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+class Tab(BrowserTab):
+    """A page of the server, and what it requested."""
 
     def bodies(self) -> list[Any]:
         """The bodies of all sampling requests."""
@@ -70,39 +45,14 @@ class Tab:
         """The final event of the last sampling request."""
         return json.loads(self.page.evaluate("streams.at(-1)").strip().rsplit("data: ", 1)[1])
 
-    def wait(self, text: str | re.Pattern[str] = ALL_CODES) -> None:
-        """Wait until the sampling has ended, with all codes by default."""
-        expect(self.page.locator("#status")).to_have_text(text)
-
-    def images(self) -> np.ndarray:
-        """The images shown, [n, height, width]."""
-        files = self.page.locator("#grid img").evaluate_all("images => images.map(image => image.src)")
-        return np.stack([np.asarray(Image.open(io.BytesIO(base64.b64decode(file.partition(",")[2]))), int) for file in files])
-
-    def focused(self) -> str:
-        """The id of the focused element, or `sample N`."""
-        script = "(e => e.id || 'sample ' + [...document.querySelectorAll('#grid button')].indexOf(e))(document.activeElement)"
-        return str(self.page.evaluate(script))
-
-    def tab_to(self, name: str) -> None:
-        """Press Tab until an element has the focus."""
-        for _ in range(40):
-            if self.focused() == name:
-                return
-            self.page.keyboard.press("Tab")
-        raise AssertionError(f"Tab does not reach {name}")
-
 
 Open = Callable[..., Tab]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=20_000)  # milliseconds; other tests use the same cores
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=[f"--{name}" for name in ARGUMENTS])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +70,7 @@ def visit(browser: Browser, server: Server) -> Iterator[Open]:
         contexts.append(browser.new_context(**options))
         tab = Tab(contexts[-1].new_page())
         tabs.append(tab)
-        tab.page.add_init_script(WATCH)
+        tab.page.add_init_script(WATCH_MOMENTS + WATCH)
         for pattern, answer in (routes or {}).items():
             tab.page.route(pattern, answer)
         tab.page.goto(f"{to.url}/{url}", wait_until="commit")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +22,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import children  # type: ignore[import-not-found]
+from ray_nodes import cluster  # type: ignore[import-not-found]
 from serving import Server, serving  # type: ignore[import-not-found]
 
 from anytime import Client, load
@@ -154,12 +155,6 @@ class Asked:
     right: bool
 
 
-def children(process: int) -> list[int]:
-    """The process numbers of all children, whichever thread started them."""
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text().split()]
-
-
 def replica_processes(server: Server) -> list[int]:
     """The process numbers of the replicas: children of Ray's daemon, which is a child of the server."""
     found = [child for daemon in children(server.process.pid) for child in children(daemon)]
@@ -239,32 +234,6 @@ def test_more_requests_than_the_target_bring_a_second_replica(model: AnytimeMode
             time.sleep(0.1)
     assert {each.status for each in asked} == {200} and all(each.right for each in asked)
     print(json.dumps({"second replica after s": round(time.monotonic() - began, 1), "requests": len(asked)}))
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """A Ray cluster of one machine; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = ["start", "--head", "--block", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"]
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    command = [Path(sys.executable).with_name("ray"), *words, "--temp-dir", str(folder), "--disable-usage-stats"]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    try:
-        lines = list[str]()
-        for line in process.stdout:
-            lines.append(line)
-            if "--block" in line:
-                break
-        assert process.poll() is None, "".join(lines)
-        yield f"127.0.0.1:{port}"
-        assert process.poll() is None, "the cluster ended with the server"
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def second_server() -> str:

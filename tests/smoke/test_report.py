@@ -74,6 +74,10 @@ def test_run_directory_contents(finished: Finished) -> None:
     starts = json.loads((run / "environment.json").read_text())["starts"]
     assert [start["examples"] for start in starts] == [256]
     assert {"anytime", "torch", "python", "hardware", "ranks", "commit", "command", "data", "date"} <= set(starts[0])
+    explained = {"source", "libraries", "cpu", "threads", "cuda", "math", "variables", "data_digest", "data_sha256", "started"}
+    assert explained <= set(starts[0])
+    assert starts[0]["variables"]["OMP_NUM_THREADS"] == "1"
+    assert starts[0]["libraries"]["numpy"] == np.__version__
     errors = json.loads((run / "errors.json").read_text())["error_by_codes"]
     assert len(errors) == 17
     assert all(0 < error < 1 for error in errors)
@@ -95,7 +99,7 @@ def test_run_has_code_stats(finished: Finished, capsys: Any) -> None:
     best = min(line["validation"]["loss"] for line in prior)
     assert np.mean(code_stats["prior"]["bits"]) * np.log(2) == pytest.approx(best, rel=1e-4), "the weights that are kept"
     said = run.with_suffix(".err").read_text()
-    assert all(f"warning: {text}" in said for text in code_stats["ordered"]["warnings"])
+    assert all(f"usual at smoke scale: {text}" in said for text in code_stats["ordered"]["warnings"])
     with pytest.raises(SystemExit):
         main(["info", str(run), "--json"])
     *lines, last = capsys.readouterr().out.splitlines()

@@ -85,7 +85,8 @@ def test_fid_rows(reproduced: Callable[..., Results]) -> None:
         own = select(found, variant)
         assert [row["fraction"] for row in own] == list(PAPER_FRACTIONS)
         assert all(row["frechet_random"] > 0 and "fid" not in row for row in own)
-        assert {(row["samples"], row["seed"], row["engine"]) for row in own} == {(100, 0, "eager")}
+        engine = "eager" if variant == "original" else "packed"  # the packed engine is the Transformer's
+        assert {(row["samples"], row["seed"], row["engine"]) for row in own} == {(100, 0, engine)}
         assert all(("top rows" in row.get("prefix", "")) == (variant == "original") for row in own)
     assert [row["samples"] for row in select(found, fid.HELD_OUT)] == [128]
     assert "100 samples (the paper's: 50,000)" in found.schedule
@@ -114,8 +115,9 @@ def test_speed_rows(reproduced: Callable[..., Results]) -> None:
     assert own[0]["scaled"] == "median of 3 batches of 10, times 5,000"
     assert {row["weights"] for row in own} == {"digits-paper-smoke-ordered-0"}
     assert {row["weights"] for row in select(found, "pixel space")} == {"random"}
-    (original,) = select(found, "original VQ-VAE")
-    assert original["codes"] == original["length"] == 49
+    for sampler in ("naive", "incremental"):
+        (original,) = select(found, f"original VQ-VAE, {sampler}")
+        assert original["codes"] == original["length"] == 49
 
 
 def test_speed_without_runs(run_cli: RunCLI, tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_killed_inside_fid(own: Path, run_cli: RunCLI, monkeypatch: pytest.Monke
     outcome = run_cli(*command, tmp_path / "parts")
     assert outcome.status == 0
     assert "resuming the samples stage at step 250 of 500" in outcome.err
-    assert [path.name for path in (own / "measured").iterdir()] == ["fid-digits-smoke.json"]
+    assert {path.name for path in (own / "measured").iterdir()} == {".lock", "fid-digits-smoke.json"}
     whole, parts = (results.read(tmp_path / name / "fid" / "digits.json").rows for name in ("whole", "parts"))
     assert parts == whole
 
@@ -250,9 +252,43 @@ def test_only_some_runs_are_measured_and_the_rest_later(run_cli: RunCLI, tmp_pat
     outcome = run_cli(*words, "--only", "pca", "--json")
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out.splitlines()[-1])["finished"] is False
+    assert json.loads(outcome.out.splitlines()[-1])["measured"] is True
     assert not (tmp_path / "out" / "pca-prior").exists(), "one run alone decides nothing"
-    outcome = run_cli(*words)
-    assert "training digits-pixels" in outcome.err
-    assert "training digits-pca" not in outcome.err
+    assert "no cached measurement of digits-pixels-smoke-0 in" in run_cli(*words, "--cached").sentence
+    assert not (tmp_path / "runs" / "digits-pixels-smoke-0").exists(), "nothing was trained"
+    assert "--only measures and --cached measures nothing" in run_cli(*words, "--only", "pca", "--cached").sentence
+    pixels = run_cli(*words, "--only", "pixels")
+    assert "training digits-pixels" in pixels.err
+    assert "training digits-pca" not in pixels.err
+    outcome = run_cli(*words, "--cached")
+    assert outcome.status == 0, outcome.err
+    assert "pca-prior, training images: cached" in outcome.err, "the reference was measured with the first run"
     assert "pca-prior, pca 0: cached" in outcome.err
     assert "--only pcaa is not a run of pca-prior" in run_cli(*words, "--only", "pcaa").sentence
+
+
+def test_all_experiments_of_one_dataset(run_cli: RunCLI, tmp_path: Path) -> None:
+    outcome = run_cli(
+        "reproduce", "--all", "--dataset", "discrete", "--runs-dir", tmp_path / "runs", "--scale", "smoke", "--json"
+    )
+    assert outcome.status == 0, outcome.err
+    assert "[1/1] theorem, discrete; time left: known after the first experiment" in outcome.out
+    assert json.loads(outcome.out.splitlines()[-1])["finished"] is True
+    assert (tmp_path / "runs" / "results" / "theorem" / "discrete.json").is_file(), "smoke results stay with the runs"
+
+
+@pytest.mark.slow
+def test_all_experiments_resume_after_a_pause(run_cli: RunCLI, tmp_path: Path) -> None:
+    command = ("reproduce", "--all", "--scale", "smoke", "--runs-dir", tmp_path / "runs", "--json")
+    first = run_cli(*command, "--minutes", "0.5")
+    assert first.status == 0, first.err
+    assert "give the same command again to resume" in first.out
+    assert json.loads(first.out.splitlines()[-1])["finished"] is False
+    second = run_cli(*command)
+    assert second.status == 0, second.err
+    done = json.loads(second.out.splitlines()[-1])
+    assert done["finished"] is True
+    assert len(done["experiments"]) == len(EXPERIMENTS)
+    assert ": cached in " in second.err, "what the first call measured"
+    third = run_cli(*command)
+    assert third.status == 0 and "training " not in third.err, "nothing is left to train"

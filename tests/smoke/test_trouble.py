@@ -151,12 +151,15 @@ def test_info_says_what_changed_in_a_run(finished: Finished, run_cli: RunCLI, tm
     outcome = run_cli("info", run, "--check", "--json")
     assert outcome.status == 0, outcome.err
     files = json.loads(outcome.out.splitlines()[-1])["files"]
-    assert {"config.json", "metrics.jsonl", "code_stats.json", "model/config.json", WEIGHTS} <= set(files)
+    expected = {"config.json", "environment.json", "metrics.jsonl", "code_stats.json", "model/config.json", WEIGHTS}
+    assert expected | {f"checkpoints/after-{stage}.safetensors" for stage in ("pretrain", "ordered")} <= set(files)
     assert f"{len(files)} unchanged since training" in outcome.out
     (run / WEIGHTS).write_bytes(flipped((run / WEIGHTS).read_bytes()))
     (run / "metrics.jsonl").unlink()
     sentence = run_cli("info", run, "--check").sentence
     assert f"{run} changed since its training: {WEIGHTS} is altered and metrics.jsonl is missing" in sentence
+    (run / "model" / "other.safetensors").touch()
+    assert "metrics.jsonl is missing and model/other.safetensors is new" in run_cli("info", run, "--check").sentence
 
 
 def test_a_run_killed_before_its_record_gets_it_the_next_time(

@@ -14,7 +14,7 @@ from hypothesis import settings
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny
 
-collect_ignore = ["conftest.py"]  # doctests: two modules of this name cannot both be imported
+collect_ignore = ["conftest.py"]  # no doctests here, and other directories have modules of the same name
 
 # No deadline: the machine may be busy. Derandomised: the same examples on every run.
 settings.register_profile("tests", deadline=None, derandomize=True)

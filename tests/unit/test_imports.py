@@ -28,7 +28,7 @@ TIERS = [
     {"baselines"},
     {"recipes"},  # above the baselines: their configs are built there too
     {"evaluation"},
-    {"experiments", "export", "server"},
+    {"bulk", "experiments", "export", "compression", "server"},
     {"cli"},
 ]
 TIER = {package: number for number, packages in enumerate(TIERS) for package in packages}
@@ -115,9 +115,20 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_importing_anytime_alone_does_not_import_torch() -> None:
-    loaded = modules_after("import anytime; anytime.__version__")
+    loaded = modules_after("import anytime; anytime.__version__; dir(anytime)")
     assert "anytime" in loaded
     assert not loaded & {"torch", "numpy", "anytime.model"}
+
+
+def test_importing_anytime_is_quick() -> None:
+    """In CPU seconds: others may be using the machine."""
+    code = "import time, anytime; print(time.process_time())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert float(run.stdout) < 0.2
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert dir(anytime) == sorted(anytime.__all__)
 
 
 def test_the_public_names_are_found_on_first_use() -> None:
@@ -126,3 +137,17 @@ def test_the_public_names_are_found_on_first_use() -> None:
         assert getattr(anytime, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         anytime.lode  # noqa: B018
+
+
+def test_the_public_names_and_the_bundled_models_are_listed() -> None:
+    assert dir(anytime) == sorted(anytime.__all__)
+    models = anytime.models()
+    assert {"mnist", "cifar10"} <= set(models) and models == sorted(models)
+    assert "torch" not in modules_after("import anytime; anytime.models(); anytime.models(); dir(anytime)")
+
+
+def test_the_first_sample_does_not_import_the_compiler() -> None:
+    """It takes about as long as torch itself."""
+    loaded = modules_after("import anytime; anytime.load('mnist').sample(2, codes=2)")
+    assert "torch" in loaded
+    assert not loaded & {"torch._dynamo", "torch._inductor", "sympy"}

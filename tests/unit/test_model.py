@@ -299,9 +299,10 @@ def test_empty_batches(tiny: AnytimeModel) -> None:
     assert tiny.decode(torch.empty(0, 8, dtype=torch.long)).shape == (0, 1, 28, 28)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 28, 28), (2, 1, 32, 32), (2, 1, 28, 27)])
+@pytest.mark.parametrize("shape", [(2, 3, 28, 28), (2, 1, 32, 32), (2, 1, 28, 27), (28, 28), (1, 28, 28)])
 def test_data_of_another_shape_is_refused(tiny: AnytimeModel, shape: tuple[int, ...], refused: Refused) -> None:
-    assert refused(tiny.encode, torch.zeros(shape)) == f"this model takes data of shape (1, 28, 28), not {shape[1:]}"
+    expected = f"`x` must be (n, 1, 28, 28) for n rows of this model's data, not {shape}"
+    assert refused(tiny.encode, torch.zeros(shape)) == expected
 
 
 def test_images_as_bytes_are_converted(tiny: AnytimeModel) -> None:

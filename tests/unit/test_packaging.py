@@ -1,4 +1,4 @@
-"""The metadata of the package: its licences, and no advice to install a stranger's project."""
+"""The metadata of the package: its name, licences and extras, and no advice to install a stranger's project."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 import hatchling.build
 import pytest
 
+import anytime
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-ADVICE = re.compile(r"anytime\[(plots|audio|server|ray|dev)|pip install ['\"]?anytime|the extra\b")
+EXTRAS = {"plots", "audio", "server", "compression", "onnx", "hub", "ray"}
+ADVICE = re.compile(rf"anytime(-sampling)?\[({'|'.join(EXTRAS)}|all|dev)|pip install ['\"]?anytime|the extra\b")
 TEXTS = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".js", ".html"})
 
 
@@ -42,7 +45,20 @@ def test_no_message_advises_to_install_an_extra() -> None:
     assert len(TEXTS) > 100
 
 
+def test_the_distribution_has_its_own_name_and_the_import_stays(metadata: email.message.Message) -> None:
+    """On PyPI `anytime` is another project."""
+    assert metadata["Name"] == "anytime-sampling"
+    assert PROJECT["scripts"] == {"anytime": "anytime.cli:main"}
+    assert metadata["Version"] == anytime.__version__
+
+
 def test_the_extras_require_the_project_under_its_own_name() -> None:
     every = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
     own = {requirement.partition("[")[0] for requirement in every if requirement.startswith("anytime")}
-    assert own <= {PROJECT["name"]}
+    assert own == {PROJECT["name"]}
+
+
+def test_all_holds_every_extra_for_users(metadata: email.message.Message) -> None:
+    assert set(metadata.get_all("Provides-Extra", ())) == EXTRAS | {"all", "dev", "docs"}
+    (everything,) = PROJECT["optional-dependencies"]["all"]
+    assert set(re.findall(r"[a-z]+(?=[,\]])", everything)) == EXTRAS

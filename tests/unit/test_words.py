@@ -13,7 +13,7 @@ PLACES = (
     "tests/**/*.py",
     "scripts/**/*.py",
     "benchmarks/*.py",
-    "docs/*.md",
+    "docs/**/*.md",
     "*.md",
     "pyproject.toml",
     "Makefile",
@@ -37,7 +37,6 @@ INSTEAD = {
     "swapped codes?|swapped_codes?": "code corruption",
     "mirrored": "hflip",
     "workbench": "runner",
-    "notebooks?": "cache",
     "peers": "HF baseline",
     "pace": "latency estimate",
     "so many": "N",
@@ -73,6 +72,11 @@ def test_no_private_word_is_left(pattern: str) -> None:
     uses = [f"{path.relative_to(ROOT)}: …{use}…" for path in FILES for use in find(pattern, path.read_text(encoding="utf-8"))]
     uses += [f"{path.relative_to(ROOT)}" for path in FILES if find(pattern, str(path.relative_to(ROOT)))]
     assert not uses, f"say {INSTEAD[pattern]}:\n" + "\n".join(uses)
+
+
+def test_a_notebook_is_jupyters_and_never_the_cache_of_experiments() -> None:
+    files = [path for path in FILES if "experiments" in path.parts]
+    assert files and not [path for path in files if find("notebooks?", path.read_text(encoding="utf-8"))]
 
 
 def test_words_are_found_in_identifiers_and_prose() -> None:

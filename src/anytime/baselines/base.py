@@ -11,6 +11,7 @@ from torch import nn
 from anytime.core import storage
 from anytime.core.config import from_dict, read_json, to_dict
 from anytime.core.errors import UserError
+from anytime.core.model_weights import read_weights
 from anytime.models.registry import CONFIG, WEIGHTS
 
 
@@ -41,9 +42,8 @@ def load_baseline(directory: str | Path, model_type: type[Model], config_type: t
     data = read_json(directory / CONFIG)
     if data.pop("kind", None) != model_type.kind:
         raise UserError(f"{directory} holds another kind of model than {model_type.kind}; name the directory of such a run")
-    model = model_type(from_dict(config_type, data, str(directory / CONFIG)))
-    try:
-        model.load_state_dict(storage.read_tensors(directory / WEIGHTS)[0])
-    except RuntimeError:
-        raise UserError(f"{directory / WEIGHTS} does not fit its {CONFIG}; restore both files") from None
+    config: Any = from_dict(config_type, data, str(directory / CONFIG))
+    tensors, _ = read_weights(directory / WEIGHTS, lambda: model_type(config))
+    model = model_type(config)
+    model.load_state_dict(tensors)
     return model.to(device).eval()

@@ -104,7 +104,8 @@ class ContinuousTransformer(nn.Module):
 
         A shift along an axis is then a linear map, so that attention soon finds a value's neighbours.
         """
-        self.positions.weight.copy_(sinusoids(coordinates, self.config.width))
+        if not self.positions.weight.is_meta:  # sizes alone are asked for
+            self.positions.weight.copy_(sinusoids(coordinates, self.config.width))
 
     def standardise(self, shift: Float[Tensor, " length"], scale: Float[Tensor, " length"]) -> None:
         """Set what is subtracted from the values of every position, and what they are divided by."""

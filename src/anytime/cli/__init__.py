@@ -14,7 +14,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from anytime.core.errors import UserError, did_you_mean, out_of_memory
+from anytime.core.errors import UserError, did_you_mean, nearest, out_of_memory
+from anytime.core.openmp import set_waiting
 from anytime.core.ranks import several_ranks
 
 VERBS = {
@@ -22,18 +23,21 @@ VERBS = {
     "train": "Train a model in stages: pretrain, ordered, prior. The same command again resumes the run.",
     "sample": "Generate samples from any number of codes.",
     "reconstruct": "Encode images or audio files and decode them from their first codes.",
+    "compress": "Compress images to a few bytes: a file cut at any byte is still a complete image.",
+    "decompress": "Decompress such files, whole or cut, to PNG images.",
     "evaluate": "Measure FID, error, bits and speed by number of codes, and write a report.",
     "reproduce": "Reproduce a figure or table of the paper. Without a name, list the experiments.",
     "serve": "Serve models over HTTP: every answer is ready by its deadline, with fewer codes under load.",
-    "export": "Export a run as a bundle: quantised weights with a model card.",
+    "export": "Export a model: a bundle with quantised weights, ONNX files, compiled networks or a page for browsers.",
     "bench": "Measure sampling speed on this machine by engine, batch size and number of codes.",
     "info": "Describe a model and check its files.",
+    "completion": "Print a script that completes verbs, options and models in bash, zsh or fish.",
 }
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one verb; for a user's mistake, print one sentence on stderr and exit with status 2."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in anytime/__init__.py
+    set_waiting()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows a question mark
@@ -47,8 +51,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         if not out_of_memory(error):
             raise
         _quit(2, "this does not fit into memory; ask for less at a time")
-    except KeyboardInterrupt:
-        _quit(130, "interrupted")
+    except KeyboardInterrupt as interrupt:
+        _quit(130, str(interrupt) or "interrupted")
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _discard_output()
         _quit(1)
@@ -103,9 +107,11 @@ def _quit(status: int, message: str = "") -> NoReturn:
 
 
 def _run(argv: list[str]) -> None:
+    if argv[:1] == ["help"] and len(argv) > 1:
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print("Generative models that you can stop at any moment.\n")
-        print("usage: anytime VERB [OPTIONS]; anytime VERB --help lists the options\n")
+        print("usage: anytime VERB [OPTIONS]; anytime help VERB lists the options\n")
         print(*(f"  {verb:<12} {text}" for verb, text in VERBS.items()), sep="\n")
         return
     if argv[0] == "--version":
@@ -114,6 +120,8 @@ def _run(argv: list[str]) -> None:
         print(__version__)
         return
     verb, rest = argv[0], argv[1:]
+    if verb.startswith("-"):
+        raise UserError(_not_an_option(verb))
     if verb not in VERBS:
         raise UserError(f"{verb!r} is not a verb; {did_you_mean(verb, VERBS)}")
     from anytime.cli.options import parse, with_flags
@@ -126,6 +134,17 @@ def _run(argv: list[str]) -> None:
         raise UserError(with_flags(str(error), module.Arguments)) from error
     if arguments.json and result is not None:  # None: another rank prints it
         print(json.dumps(result))
+
+
+def _not_an_option(word: str) -> str:
+    """Return what is wrong with an option before the verb.
+
+    >>> _not_an_option("--device")
+    '--device is not an option of `anytime` itself; options follow the verb, as in `anytime sample mnist --codes 4`'
+    """
+    close = nearest(word, ("--help", "--version"))
+    hint = f"did you mean {close}?" if close else "options follow the verb, as in `anytime sample mnist --codes 4`"
+    return f"{word} is not an option of `anytime` itself; {hint}"
 
 
 def _flush() -> None:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from anytime.cli.options import Common, flags, option, parse_ints, typed_command
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError, did_you_mean
+from anytime.core.times import parse_seconds
 
 if TYPE_CHECKING:
-    from anytime.evaluation.benchmark import SamplingSpeed
+    from anytime.evaluation.benchmark import Candidate, SamplingSpeed
+    from anytime.metrics.start_up import StartUp
     from anytime.model import AnytimeModel
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64), "audiomnist": (1, 15_360)}
-ENGINES = {"cpu": "eager:fp32,compiled:bf16", "cuda": "cuda:bf16"}
+ENGINES = {"cpu": "eager:fp32,packed:fp32,packed:bf16,onnx:fp32", "cuda": "cuda:bf16"}
 EXAMPLES = ("anytime bench sampling mnist --engines eager:fp32 --batches 1 --every 100 --repeats 1 --hf-baseline none --out .",)
 HF_PRECISIONS = {"cpu": "fp32,bf16", "cuda": "bf16"}
+START_UPS = 10
+"""Largest number of processes that measure the start-up."""
 BATCHES, REPEATS, SERVING_SAMPLES, SERVING_SECONDS = "1,100", 20, 8, 4.0
 """Defaults, which the help names too."""
+MAX_DEADLINE = 60.0
 SAMPLING_OPTIONS = ("recipe", "batches", "every", "engines", "hf_baseline", "hf_batches", "repeats", "threads")
-SERVING_OPTIONS = ("n", "seconds")
+SERVING_OPTIONS = ("n", "seconds", "deadlines")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +39,8 @@ class Arguments(Common):
     """Arguments of `anytime bench`."""
 
     benchmark: Annotated[Literal["sampling", "serving"], tyro.conf.Positional, option("sampling|serving")]
-    """sampling: latency by engine, batch size and number of codes, decoding included. serving: deadlines kept, codes and
-    latency of `anytime serve` by load, with adaptation and without."""
+    """sampling: latency by engine, batch size and number of codes, decoding included, and the start-up on a CPU. serving:
+    deadlines kept, codes and latency of `anytime serve` by load, with adaptation and without."""
     model: Annotated[str | None, tyro.conf.Positional, option("MODEL")] = None
     """sampling: the directory of a model; or mnist, cifar10 (the default), celeba or audiomnist for a recipe's networks with
     random weights. serving: a model as `anytime serve` takes it, by default mnist."""
@@ -44,7 +51,8 @@ class Arguments(Common):
     every: Annotated[int | None, option("K")] = None
     """Measure every K codes; by default at tenths of the full length."""
     engines: Annotated[str | None, option("NAME:PRECISION,…")] = None
-    """Engines to measure; by default eager:fp32,compiled:bf16 on a CPU and cuda:bf16 on a GPU."""
+    """Engines to measure; by default eager:fp32,packed:fp32,packed:bf16,onnx:fp32 on a CPU, as far as they can run there, and
+    cuda:bf16 on a GPU."""
     hf_baseline: Annotated[str | None, option("PRECISION,…")] = None
     """Precisions of the Hugging Face `generate` baseline, or none. The default is fp32,bf16 on a CPU, bf16 on a GPU,
     and none if transformers is not installed."""
@@ -58,12 +66,17 @@ class Arguments(Common):
     """serving: samples of each request, by default 8."""
     seconds: Annotated[float | None, option("S")] = None
     """serving: least seconds of each of 86 measurements, by default 4; those with long deadlines take longer."""
+    deadlines: Annotated[str | None, option("S,S,…")] = None
+    """serving: deadlines of the loads, by default 100ms,250ms,500ms,1s,2s."""
+    verbose: Annotated[bool, option()] = False
+    """Say on stderr why a faster way of an engine was not taken, if so."""
     out: Annotated[Path, option("DIR")] = Path("benchmarks/results")
     """Directory for sampling/MODEL-DEVICE.json or serving/MODEL-DEVICE.json."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Run the benchmark and write its results."""
+    from anytime.cli.console import shown_log
     from anytime.cli.output import check_out_dir
 
     other, names = SAMPLING_OPTIONS if arguments.benchmark == "serving" else SERVING_OPTIONS, flags(Arguments)
@@ -74,7 +87,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if (given := getattr(arguments, name)) is not None and not given >= 1:
             raise UserError(f"{names[name]} must be at least 1, not {given}")
     check_out_dir(arguments.out)
-    return _run_serving(arguments) if arguments.benchmark == "serving" else _run_sampling(arguments)
+    with shown_log(arguments.verbose):
+        return _run_serving(arguments) if arguments.benchmark == "serving" else _run_sampling(arguments)
 
 
 def _run_serving(arguments: Arguments) -> dict[str, Any]:
@@ -94,7 +108,8 @@ def _run_serving(arguments: Arguments) -> dict[str, Any]:
     model = load(name, arguments.device)
     options = () if arguments.device is None else ("--device", arguments.device)
     n, seconds = arguments.n or SERVING_SAMPLES, arguments.seconds or SERVING_SECONDS
-    settings = ServingSettings(model=name, n=n, seconds=seconds, options=options)
+    deadlines = _deadlines(arguments.deadlines)
+    settings = ServingSettings(model=name, n=n, seconds=seconds, options=options, deadlines=deadlines)
     rows = measure(settings, model.length, quality_by_codes(model), _print_serving)
     verdicts = decide(rows)
     for verdict in verdicts:
@@ -106,8 +121,18 @@ def _run_serving(arguments: Arguments) -> dict[str, Any]:
     path = results.write(arguments.out)
     if can_plot():
         write_atomic(path.with_suffix(".png"), plot_png(draw(rows, title)))
-    print(path)
+    say(str(path))
     return {"out": str(path), "rows": rows}
+
+
+def _deadlines(text: str | None) -> tuple[float, ...]:
+    """Read times such as 100ms,2s."""
+    from anytime.server.benchmark import DEADLINES
+
+    deadlines = DEADLINES if text is None else tuple(sorted({parse_seconds(part, "--deadlines") for part in text.split(",")}))
+    if not 0 < deadlines[0] <= deadlines[-1] <= MAX_DEADLINE:
+        raise UserError(f"--deadlines must be between 0 and {MAX_DEADLINE:g} s, not {text!r}; write 100ms,2s")
+    return deadlines
 
 
 def _print_serving(row: dict[str, Any]) -> None:
@@ -132,43 +157,89 @@ def _run_sampling(arguments: Arguments) -> dict[str, Any]:
 
     from anytime.core.environment import environment
     from anytime.core.results import Results
-    from anytime.evaluation.benchmark import Schedule, decide, engine_speeds, hf_baseline_speeds
-    from anytime.evaluation.hf_baseline import CACHES
+    from anytime.evaluation.benchmark import CPU_RATIOS, START_UP, decide, decide_start_up, engine_series, measure
     from anytime.evaluation.model_card import redact_paths
+    from anytime.sampling.engines.registry import choose_engine
 
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     name = arguments.model or "cifar10"
     model = _model(name, arguments)
-    device = model.device.type
-    batches = parse_ints(arguments.batches or BATCHES, "--batches", BATCHES, minimum=1)
-    hf_batches = parse_ints(arguments.hf_batches or arguments.batches or BATCHES, "--hf-batches", BATCHES, minimum=1)
-    repeats = arguments.repeats or REPEATS
-    every = arguments.every or max(1, model.length // 10)
-    counts = sorted({*range(every, model.length + 1, every), model.length})
-    engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
-    hf_baseline = _hf_precisions(arguments.hf_baseline, device)
-    speeds: list[SamplingSpeed] = []
     print(f"{'':<28} batch codes     p50 ms     p95 ms  ms/step  samples/s  decode  × limit")
-    for engine, precision in engines:
-        speeds += engine_speeds(model, engine, precision, Schedule(batches, counts, repeats, _print_speed))
+    speeds: list[SamplingSpeed] = []
+    for candidates in _groups(model, arguments):
+        speeds += measure(candidates, model, arguments.repeats or REPEATS, _print_speed)
         torch.cuda.empty_cache()
-    for precision, cache in product(hf_baseline, CACHES):
-        # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
-        lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
-        speeds += hf_baseline_speeds(model, precision, cache, Schedule(hf_batches, lengths, repeats, _print_speed))
-        torch.cuda.empty_cache()
-    rows, verdicts = [asdict(speed) for speed in speeds], decide(speeds)
+    default = engine_series(*choose_engine(None, None, model.prior, model.device))
+    on_cpu = model.device.type == "cpu"
+    rows, verdicts = [asdict(speed) for speed in speeds], decide(speeds, default, CPU_RATIOS if on_cpu else None)
+    if on_cpu:
+        started = _start_up(name, model, arguments)
+        rows.append({"series": START_UP, "batch": 1, **asdict(started)})
+        verdicts += decide_start_up(started)
     for verdict in verdicts:
         print(f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claim}: {verdict.evidence}")
     versions = {found.name: found.version for found in distributions() if found.name in ("transformers", "triton")}
     facts = environment(model.device) | versions
-    schedule = f"{'random weights, ' if name in SHAPES else ''}up to {repeats} repeats"
-    title = "-".join([Path(name).name, *(["best"] if arguments.recipe == "best" else []), device])
+    schedule = f"{'random weights, ' if name in SHAPES else ''}up to {arguments.repeats or REPEATS} repeats"
+    title = "-".join([Path(name).name, *(["best"] if arguments.recipe == "best" else []), model.device.type])
     results = Results("sampling", title, redact_paths(typed_command()), facts, schedule, rows, verdicts)
     path = results.write(arguments.out)
-    print(path)
+    say(str(path))
     return {"out": str(path), "rows": rows}
+
+
+def _groups(model: AnytimeModel, arguments: Arguments) -> Iterator[list[Candidate]]:
+    """Yield the samplers that take turns: on a CPU all of them, whose ratios then hold on a busy machine too; on a GPU one
+    after the other, so that each has all memory.
+    """
+    from anytime.evaluation.benchmark import Candidate, engine_series, hf_baseline
+    from anytime.evaluation.hf_baseline import CACHES
+    from anytime.metrics.latency import TimedSampler
+    from anytime.model import AnytimeModel
+
+    device = model.device.type
+    batches = parse_ints(arguments.batches or BATCHES, "--batches", BATCHES, minimum=1)
+    hf_batches = parse_ints(arguments.hf_batches or arguments.batches or BATCHES, "--hf-batches", BATCHES, minimum=1)
+    every = arguments.every or max(1, model.length // 10)
+    counts = sorted({*range(every, model.length + 1, every), model.length})
+    engines = [_engine(text) for text in (arguments.engines or ENGINES[device]).split(",")]
+    if arguments.engines is None:
+        engines = [pair for pair in engines if _can_run(model, *pair)]
+    baselines = list(product(_hf_precisions(arguments.hf_baseline, device), CACHES))
+
+    def candidates() -> Iterator[Candidate]:
+        for engine, precision in engines:
+            ours = AnytimeModel(model.config)  # an engine of its own, with the same networks
+            ours.prior, ours.autoencoder = model.prior, model.autoencoder
+            sampler = TimedSampler(ours.use(engine, precision))
+            yield Candidate(engine_series(engine, precision), precision, sampler, batches, counts)
+        model.use(*engines[-1])  # decodes for the baseline
+        for precision, cache in baselines:
+            # On a GPU, `generate` compiles its step with a static cache again for every length: measure the full one only.
+            lengths = [model.length] if (device, cache) == ("cuda", "static") else counts
+            yield hf_baseline(model, precision, cache, hf_batches, lengths)
+
+    if device == "cpu":
+        yield list(candidates())
+    else:
+        yield from ([candidate] for candidate in candidates())
+
+
+def _start_up(name: str, model: AnytimeModel, arguments: Arguments) -> StartUp:
+    """Measure how fast a model starts: the one named, the bundled one of the recipe, or else these networks, saved."""
+    import torch
+
+    from anytime.metrics.start_up import start_up
+    from anytime.models.registry import find_bundled
+
+    print("start-up, in processes of their own", flush=True)
+    repeats, threads = min(arguments.repeats or REPEATS, START_UPS), torch.get_num_threads()
+    bundled = find_bundled(name) if arguments.recipe == "best" else None
+    if given := (Path(name) if Path(name).exists() else bundled):
+        return start_up(given, repeats=repeats, threads=threads)
+    with TemporaryDirectory() as folder:
+        return start_up(model.save(Path(folder) / "model"), repeats=repeats, threads=threads)
 
 
 def _model(name: str, arguments: Arguments) -> AnytimeModel:
@@ -196,11 +267,22 @@ def _model(name: str, arguments: Arguments) -> AnytimeModel:
 
 def _engine(text: str) -> tuple[str, str]:
     from anytime.sampling.engines.base import DTYPES
+    from anytime.sampling.engines.registry import default_precision
 
     name, _, precision = text.partition(":")
     if precision not in ("", *DTYPES):
         raise UserError(f"--engines {text!r}: {precision!r} is not a precision; use fp32 or bf16")
-    return name, precision or ("fp32" if name == "eager" else "bf16")
+    return name, precision or default_precision(name)
+
+
+def _can_run(model: AnytimeModel, engine: str, precision: str) -> bool:
+    from anytime.sampling.engines.registry import choose_engine
+
+    try:
+        choose_engine(engine, precision, model.prior, model.device)
+    except UserError:  # a package or an instruction of the processor is missing
+        return False
+    return True
 
 
 def _hf_precisions(text: str | None, device: str) -> Sequence[str]:

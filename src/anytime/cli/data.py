@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.options import Common, option
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if arguments.name is None:
             raise UserError("`anytime data get` needs a name; `anytime data list` shows them")
         folder = get(arguments.name)
-        print(f"{arguments.name} is in {folder}")
+        say(f"{arguments.name} is in {folder}")
         return {"name": arguments.name, "folder": str(folder)}
     if arguments.name is not None:
         raise UserError(f"`anytime data list` takes no name; to download it run `anytime data get {arguments.name}`")
@@ -61,17 +64,26 @@ def clean_cache() -> None:
         remove_partials(folder)
 
 
-def find_dataset(name: str, data: Path | None, size: int | None, smoke: bool) -> Dataset:
-    """Load a dataset by name; at smoke scale, replace one that is not available by seeded synthetic examples."""
+def find_dataset(
+    name: str, data: Path | None, size: int | None, smoke: bool, skip_bad: bool = False, subject: str = "`name`"
+) -> Dataset:
+    """Load a dataset by name; at smoke scale, replace one that is not available by seeded synthetic examples.
+
+    An error calls the name `subject`.
+    """
     from anytime.data import load, synthetic_audio, synthetic_images
     from anytime.data.folder import DEFAULT_SIZE, check_size
-    from anytime.data.registry import find, state
+    from anytime.data.registry import DATASETS, find, state
 
     clean_cache()
-    info = find(name)
+    if name not in DATASETS and os.path.isdir(name):  # noqa: PTH112 (`Path.is_dir` raises for a name that is too long)
+        raise UserError(
+            f"{name} is a directory and not a dataset; for your own files write `folder --data {shlex.quote(name)}`"
+        )
+    info = find(name, subject)
     absent = data is None and state(info) not in ("embedded", "in the cache")
     if not smoke or not absent or (info.shape is not None and size is not None):
-        return load(name, data=data, size=size)
+        return load(name, data=data, size=size, skip_bad=skip_bad)
     image_size = DEFAULT_SIZE if size is None else size
     check_size(image_size)
     if info.shape is not None and len(info.shape) == 2:

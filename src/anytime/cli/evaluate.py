@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 import shutil
 import time
 from dataclasses import asdict, dataclass, replace
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from anytime.cli.options import Common, Model, option, typed_command
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from anytime.sampling.quality_table import QualityTable
 
 RESULTS_FILE = "evaluation.json"
+CPU_SAMPLES, CPU_CLIPS = 5000, 1000
+"""Samples of full scale on a CPU, by default: minutes instead of hours."""
 SMOKE_SAMPLES, SMOKE_CLIPS, SMOKE_EXAMPLES, SMOKE_REPEATS = 256, 64, 512, 3
 
 EXAMPLES = ("anytime train digits --scale smoke", "anytime evaluate runs/digits-best --scale smoke")
@@ -32,7 +37,8 @@ class Arguments(Common):
 
     model: Model
     samples: Annotated[int | None, option("N")] = None
-    """Samples for FID at every code count; by default 50000, for audio 5000. With fewer samples FID is higher."""
+    """Samples for FID at every code count; by default 50000, for audio 5000; on a CPU 5000 and 1000.
+    With fewer samples FID is higher."""
     fractions: Annotated[str | None, option("F,F,…")] = None
     """Fractions of the codes to decode from, above 0 and at most 1; by default 0.2 to 1, for audio 1/16, 1/4, 1/2 and 1."""
     temperature: Annotated[float | None, option("T")] = None
@@ -42,7 +48,9 @@ class Arguments(Common):
     dataset: Annotated[str | None, option("NAME")] = None
     """Dataset to compare with; by default the one that the model was trained on."""
     data: Annotated[Path | None, option("DIR")] = None
-    """A local copy of the dataset in its published format, or a folder of images or audio."""
+    """A local copy of the dataset in its published format, or a folder of images or audio; by default that of the run."""
+    skip_bad: Annotated[bool, option()] = False
+    """Leave out files of --data that cannot be read, and say which; for folder only."""
     classifier: Annotated[bool, option()] = False
     """Also classify the samples with a small classifier of the real images; for mnist, fashion-mnist and digits."""
     scale: Annotated[Literal["smoke", "full"], option("smoke|full")] = "full"
@@ -75,6 +83,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     for flag, given in (("--inception", arguments.inception is not None), ("--classifier", arguments.classifier)):
         if model.is_audio and given:
             raise UserError(f"{flag} is for images, and {arguments.model} generates audio; leave it out")
+    arguments = _with_data_of_run(arguments)
     dataset = _dataset(arguments, model)
     check_shape(model, dataset)
     check_examples(dataset)
@@ -84,6 +93,9 @@ def run(arguments: Arguments) -> dict[str, Any]:
         if dataset.synthetic:
             console.say(f"{dataset.name} is not here: comparing with {dataset.source}")
         adapter = _adapter(arguments, model, dataset, labels, console)
+        if arguments.scale == "full" and arguments.samples is None and model.device.type == "cpu":
+            full, fewer = (_settings(arguments, model.is_audio, device).samples for device in ("cuda", "cpu"))
+            console.say(f"{fewer:,} samples, because this is a CPU; for {full:,}, as papers have, add --samples {full}")
         rows = evaluate(adapter, Workspace(console, folder / "progress"))
         summary = adapter.summary(rows, folder)
     facts = {**environment(model.device), "data": dataset.source, "model": model.hash, "engine": model.engine.name}
@@ -102,7 +114,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if not model.is_audio:
         table = quality_table(rows, facts, arguments.scale)
         quality_path = _write_quality_table(arguments, model.config.temperature, table, synthetic=dataset.synthetic)
-    print(f"{time.monotonic() - started:.0f} s: {folder / RESULTS_FILE}  {folder / 'report.html'}")
+    say(f"{time.monotonic() - started:.0f} s: {folder / RESULTS_FILE}  {folder / 'report.html'}")
     paths = {"evaluation": str(folder / RESULTS_FILE), "report": str(folder / "report.html")}
     return {"out": str(folder), **paths, "quality": quality_path and str(quality_path), "rows": rows}
 
@@ -142,14 +154,14 @@ def _write_quality_table(arguments: Arguments, default: float, table: QualityTab
         except UserError as error:
             reason = f"note: no table for --quality: {error}"
         else:
-            print(f"{path}: {table.explain(0.95)}")
+            say(f"{path}: {table.explain(0.95)}")
             return path
-    print(reason)
+    say(reason)
     return None
 
 
 def _adapter(arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels: Labels | None, reporter: Reporter) -> Adapter:
-    settings = _settings(arguments, model.is_audio)
+    settings = _settings(arguments, model.is_audio, model.device.type)
     smoke = arguments.scale == "smoke"
     if model.is_audio:
         from anytime.evaluation.audio import AudioEvaluation
@@ -166,7 +178,7 @@ def _adapter(arguments: Arguments, model: AnytimeModel, dataset: Dataset, labels
     return ImageEvaluation(model, dataset, network, settings, labels, classifier)
 
 
-def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
+def _settings(arguments: Arguments, is_audio: bool, device: str = "cuda") -> EvaluationSettings:
     from anytime.evaluation.audio import AUDIO_FRACTIONS, AUDIO_SAMPLES
     from anytime.evaluation.evaluate import EvaluationSettings
     from anytime.evaluation.image import IMAGE_FRACTIONS, IMAGE_SAMPLES
@@ -174,6 +186,8 @@ def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
 
     smoke, text = arguments.scale == "smoke", arguments.fractions
     full_samples, smoke_samples = (AUDIO_SAMPLES, SMOKE_CLIPS) if is_audio else (IMAGE_SAMPLES, SMOKE_SAMPLES)
+    if device == "cpu":
+        full_samples = CPU_CLIPS if is_audio else CPU_SAMPLES
     samples = smoke_samples if smoke else full_samples
     fractions: tuple[float, ...] = AUDIO_FRACTIONS if is_audio else IMAGE_FRACTIONS
     if text is not None:
@@ -187,7 +201,27 @@ def _settings(arguments: Arguments, is_audio: bool) -> EvaluationSettings:
         seed=arguments.seed,
         temperature=1.0 if arguments.temperature is None else arguments.temperature,
         repeats=SMOKE_REPEATS if smoke else REPEATS,
+        smoke=smoke,
     )
+
+
+def _with_data_of_run(arguments: Arguments) -> Arguments:
+    """Take --data and --skip-bad from the command that trained the run, unless a dataset is given."""
+    from anytime.training.run_dir import RunPaths, read_starts
+
+    folder = Path(arguments.model)
+    path = next((p for p in (RunPaths(folder).environment, RunPaths(folder.parent).environment) if p.is_file()), None)
+    if arguments.data is not None or arguments.dataset is not None or path is None:
+        return arguments
+    try:
+        words = shlex.split(read_starts(path)[-1]["command"])
+    except (UserError, ValueError):  # another program's file: the user gives --data
+        return arguments
+    found = [after for word, after in itertools.pairwise(words) if word == "--data"]
+    found += [word.removeprefix("--data=") for word in words if word.startswith("--data=")]
+    if not found:
+        return arguments
+    return replace(arguments, data=Path(found[-1]), skip_bad=arguments.skip_bad or "--skip-bad" in words)
 
 
 def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
@@ -195,8 +229,9 @@ def _dataset(arguments: Arguments, model: AnytimeModel) -> Dataset:
     from anytime.data.registry import find
 
     name, smoke = arguments.dataset or model.config.name, arguments.scale == "smoke"
-    size = model.config.autoencoder.shape[-1] if find(name).shape is None and not model.is_audio else None
-    dataset = find_dataset(name, arguments.data, size, smoke)
+    subject = "`dataset`" if arguments.dataset else "`dataset` is missing: the model's own"
+    size = model.config.autoencoder.shape[-1] if find(name, subject).shape is None and not model.is_audio else None
+    dataset = find_dataset(name, arguments.data, size, smoke, arguments.skip_bad, subject)
     return dataset.subset(SMOKE_EXAMPLES, SMOKE_EXAMPLES // 4) if smoke else dataset
 
 
@@ -233,4 +268,5 @@ def _print(summary: Summary) -> None:
         widths = [max(map(len, column)) for column in zip(table.head, *table.body, strict=True)]
         for line in [table.head, *table.body]:
             print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
-    print(*summary.notes, sep="\n")
+    for note in summary.notes:
+        say(note)

@@ -25,13 +25,16 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """Print the facts about a model; raise a `UserError` if a check fails."""
-    from anytime.core.config import read_json
+    from anytime.core import results
+    from anytime.core.errors import printable
     from anytime.evaluation import code_stats_view
     from anytime.evaluation.model_card import EVALUATION, FILE
     from anytime.metrics.code_stats import read_code_stats
     from anytime.model import load
     from anytime.models.registry import locate
     from anytime.sampling import quality_table
+    from anytime.sampling.engines.registry import choose_engine
+    from anytime.training.run_dir import is_smoke
 
     files = _check_files(Path(arguments.model)) if arguments.check else None
     model = load(arguments.model, arguments.device)
@@ -47,6 +50,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
         },
         "prior": config.prior.summary,
         "temperature": config.temperature,
+        "engine": " ".join(choose_engine(None, None, model.prior, model.device)),
         "hash": model.hash,
     }
     multiline: dict[str, list[str]] = {}  # facts printed on several lines
@@ -64,15 +68,20 @@ def run(arguments: Arguments) -> dict[str, Any]:
         facts["quality"], multiline["quality"] = asdict(model.quality_table), quality_table.lines(model.quality_table)
     code_stats, split = read_code_stats(Path(arguments.model)), "validation"
     if code_stats is None and (folder / EVALUATION).is_file():
-        evaluation, split = read_json(folder / EVALUATION), "held-out"
-        if evaluation["environment"].get("model") == model.hash:
-            code_stats = code_stats_view.stats_from_evaluation(evaluation["rows"])
+        evaluation, split = results.read(folder / EVALUATION), "held-out"
+        if evaluation.environment.get("model") == model.hash:
+            code_stats = code_stats_view.stats_from_evaluation(evaluation.rows)
     if code_stats is not None:
+        smoke = is_smoke(Path(arguments.model))
         head = f"of the codes, on {code_stats.examples:,} {split} examples"
-        facts["code_stats"], multiline["code_stats"] = code_stats.to_dict(), [head, *code_stats_view.lines(code_stats)]
+        facts["code_stats"], multiline["code_stats"] = (
+            code_stats.to_dict(),
+            [head, *code_stats_view.lines(code_stats, smoke=smoke)],
+        )
     for name, value in facts.items():
         first, *rest = multiline.get(name, [value])
-        print(f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest), sep="\n")
+        lines = [f"{name:<14} {first}", *(f"{'':<14} {line}" for line in rest)]
+        print(*map(printable, lines), sep="\n")  # files of the model may hold anything
     if broken := [name for name, passed in facts.get("check", {}).items() if not passed]:
         raise UserError(f"{arguments.model} is broken: {' and '.join(broken)} does not hold; train or download it again")
     return facts

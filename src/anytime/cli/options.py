@@ -18,7 +18,6 @@ import tyro
 from anytime.core.errors import UserError, nearest
 
 Arguments = TypeVar("Arguments")
-UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
 ARGUMENT = re.compile(r"`([a-z][a-z0-9_.]*)`")
 """An argument that a library error names in backticks, such as `codes` or `prior.layers`."""
 
@@ -60,7 +59,7 @@ def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, ex
     _refuse_empty(argv, program)
     for word in argv:
         flag = word.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in known:
+        if _looks_like_a_flag(flag) and flag not in known and flag[:2] not in known:
             close = nearest(flag, known)
             hint = f"did you mean {close}? See" if close else "see"
             raise UserError(f"{flag} is not an option of `{program}`; {hint} `{program} --help`")
@@ -75,6 +74,15 @@ def parse(cls: type[Arguments], argv: list[str], verb: str, description: str, ex
         if examples:
             print("examples:", *(f"  {example}" for example in examples), sep="\n")
         raise
+
+
+def _looks_like_a_flag(word: str) -> bool:
+    """Return whether a word is meant as a flag; -1 and - are not.
+
+    >>> [word for word in ("--codes", "-x", "-n16", "-1", "-", "mnist") if _looks_like_a_flag(word)]
+    ['--codes', '-x', '-n16']
+    """
+    return word.startswith("--") or (word.startswith("-") and word[1:2].isalpha())
 
 
 def _refuse_empty(argv: Sequence[str], program: str) -> None:
@@ -116,21 +124,6 @@ def with_flags(message: str, cls: type) -> str:
     return ARGUMENT.sub(lambda match: known.get(match[1], match[1]), message)
 
 
-def parse_seconds(text: str, flag: str) -> float:
-    """Return a time written as `50ms`, `2s` or plain seconds.
-
-    >>> parse_seconds("50ms", "--within"), parse_seconds("1.5s", "--within"), parse_seconds("0.5", "--within")
-    (0.05, 1.5, 0.5)
-    """
-    match = re.fullmatch(r"\s*([+-]?[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)\s*([a-z]*)\s*", text.lower())
-    try:
-        if match is not None:
-            return float(match[1]) * UNITS[match[2]]
-    except (KeyError, ValueError):
-        pass
-    raise UserError(f"{flag} {text!r} is not a time; write 50ms, 2s or plain seconds")
-
-
 def parse_ints(text: str, flag: str, example: str, minimum: int = -(1 << 63) + 1) -> list[int]:
     """Return whole numbers written with commas between.
 
@@ -166,8 +159,20 @@ def _reworded(message: str, cls: type) -> str:
     """Return the first paragraph inside tyro's box in our words; a positional argument is named as in the help."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", message)
     parts = [" ".join(part.replace("│", " ").split()) for part in re.split(r"\n?.*[─-]{5}.*\n", text)]
-    sentence = parts[1].rstrip(".") if len(parts) > 1 else ""  # the title is in the first rule, or in plain ASCII above it
+    sentence = parts[1].rstrip(". ") if len(parts) > 1 else ""  # the title is in the first rule, or in plain ASCII above it
     for pattern, words in REWORDED:
         if match := re.fullmatch(pattern, sentence):
-            return re.sub(r"^\w+", lambda first: flags(cls).get(first[0], first[0]), match.expand(words))
+            ours = re.sub("'None', |, 'None'", "", match.expand(words).replace("-n/--n", "-n"))
+            return _with_nearest(re.sub(r"^\w+", lambda first: flags(cls).get(first[0], first[0]), ours))
     return sentence or "the command line cannot be read"
+
+
+def _with_nearest(sentence: str) -> str:
+    """Add the nearest choice to an error about an unknown value, if one is near.
+
+    >>> _with_nearest("--scale has the unknown value 'smok'; choose one of 'smoke', 'full'")
+    "--scale has the unknown value 'smok'; did you mean 'smoke'? Choose one of 'smoke', 'full'"
+    """
+    given, _, choices = sentence.partition("; choose one of ")
+    close = nearest(given.rpartition(" ")[2].strip("'"), re.findall(r"'(.*?)'", choices)) if choices else None
+    return f"{given}; did you mean {close!r}? Choose one of {choices}" if close else sentence

@@ -8,26 +8,28 @@ import tempfile
 from pathlib import Path
 
 from anytime.core.errors import UserError
-from anytime.core.storage import remove_partials, write_atomic, write_json
+from anytime.core.storage import remove_partials, write_atomic
 from anytime.data.audio_io import write_wav
 from anytime.data.image_grid import grid, write_gif, write_png
 from anytime.model import AnytimeModel
 from anytime.sampling.sample import Sample
 from anytime.sampling.sample_file import npz_bytes
+from anytime.sampling.sample_view import file_suffix
 
 MAX_FILES = 1000
-"""Largest number of samples written one file each; a directory of more has shards of this size."""
+"""Largest number of samples written one file each; a directory of more has shards."""
 RUN_PARTS = ("model", "checkpoints", "samples")
 """Directories that a run writes itself."""
 RUN_FILES = ("environment.json", "metrics.jsonl", "checkpoints")
 """What lies beside the config.json of a run."""
-SAMPLE_FILES = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.npz|manifest\.json")
+SAMPLE_FILES = re.compile(r"x-\d{4}\.(png|wav)|shard-\d{5}\.(npz|tar)|manifest\.json")
 """Names of the files in such a directory."""
 
 
 def check_writable(path: Path) -> None:
     """Refuse an output file that cannot be written, before any work is done."""
-    if path.suffix not in ("", ".png", ".gif", ".npz", ".wav"):
+    suffix = file_suffix(path)
+    if suffix not in ("", ".png", ".gif", ".npz", ".wav"):
         raise UserError(f"--out {path}: the suffix {path.suffix} is not known; use .png, .gif, .npz, .wav or a directory")
     target = follow(path)
     try:
@@ -35,7 +37,7 @@ def check_writable(path: Path) -> None:
     except OSError as error:  # such as a name that is too long
         raise UserError(f"--out {path} cannot be written ({error.strerror}); choose another place") from None
     check_not_a_run(path)
-    is_file = bool(path.suffix) and existing == target
+    is_file = bool(suffix) and existing == target
     if is_file and path.is_dir():
         raise UserError(f"--out {path} is a directory; name a file in it")
     if not (is_file or existing.is_dir()) or not os.access(existing, os.W_OK):
@@ -82,8 +84,9 @@ def follow(path: Path) -> Path:
 def write_sample(out: Path, model: AnytimeModel, sample: Sample) -> str:
     """Write a sample in the format of the suffix; return a text that says where it is."""
     path = follow(out)
-    remove_partials(path.parent if out.suffix else path)
-    match out.suffix:
+    suffix = file_suffix(out)
+    remove_partials(path.parent if suffix else path)
+    match suffix:
         case ".png":
             write_png(path, grid(sample.data))
         case ".gif":
@@ -110,21 +113,11 @@ def _write_wavs(out: Path, path: Path, sample: Sample) -> str:
 
 
 def _write_folder(folder: Path, sample: Sample) -> set[str]:
-    """Write one file per sample, or shards with a manifest; return their names."""
-    count = len(sample.data)
-    if count <= MAX_FILES:
-        names = [f"x-{row:04d}.{'wav' if sample.data.ndim == 3 else 'png'}" for row in range(count)]
-        for name, x in zip(names, sample.data, strict=True):
-            if sample.data.ndim == 3:
-                write_wav(folder / name, x)
-            else:
-                write_png(folder / name, grid(x[None], gap=0))
-        return set(names)
-    shards = []
-    for index, start in enumerate(range(0, count, MAX_FILES)):
-        name = f"shard-{index:05d}.npz"
-        end = min(start + MAX_FILES, count)
-        write_atomic(folder / name, npz_bytes(sample, slice(start, end)))
-        shards.append({"file": name, "first": start, "count": end - start})
-    write_json(folder / "manifest.json", {"count": count, "model": sample.model, "seed": sample.seed, "shards": shards})
-    return {"manifest.json", *(str(shard["file"]) for shard in shards)}
+    """Write one file per sample; return their names."""
+    names = [f"x-{row:04d}.{'wav' if sample.data.ndim == 3 else 'png'}" for row in range(len(sample.data))]
+    for name, x in zip(names, sample.data, strict=True):
+        if sample.data.ndim == 3:
+            write_wav(folder / name, x)
+        else:
+            write_png(folder / name, grid(x[None], gap=0))
+    return set(names)

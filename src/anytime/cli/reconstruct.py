@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from anytime.cli.options import Common, Model, option
+from anytime.cli.paths import expand, output_names
 from anytime.cli.signals import raise_on_signals
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ class Arguments(Common):
 
     model: Model
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, option("FILES")]
-    """Images, cropped at the centre and resized to the model's size; or audio files of any length, processed crop by crop."""
+    """Images, cropped at the centre and resized to the model's size; or audio files of any length, processed crop by crop.
+    A directory stands for the files in it."""
     codes: Annotated[int | None, option("N")] = None
     """Decode the first N codes; all by default."""
     fraction: Annotated[float | None, option("F")] = None
@@ -51,13 +54,16 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _run(arguments: Arguments) -> dict[str, Any]:
     from anytime.cli.output import check_out_dir
     from anytime.core.storage import remove_partials
+    from anytime.data import audio_io, image_io
     from anytime.model import load
 
     if not arguments.files:
         raise UserError("reconstruct needs at least one image or audio file after the model")
+    suffixes = image_io.SUFFIXES | audio_io.SUFFIXES
+    arguments = replace(arguments, files=tuple(file for path in arguments.files for file in expand(path, suffixes)))
     check_out_dir(arguments.out)
     inputs = {path.resolve() for path in arguments.files}
-    for name in (*_names(arguments.files, ".png"), *_names(arguments.files, ".wav")):
+    for name in (*output_names(arguments.files, ".png"), *output_names(arguments.files, ".wav")):
         if (arguments.out / name).resolve() in inputs:
             raise UserError(f"{arguments.out / name} would be replaced by its reconstruction; choose another --out")
     model = load(arguments.model, arguments.device)
@@ -66,7 +72,7 @@ def _run(arguments: Arguments) -> dict[str, Any]:
     rows, reconstruct = [], _reconstruct_audio if model.is_audio else _reconstruct_images
     for result in reconstruct(arguments, model, count):
         rows.append({"file": str(result.file), "out": str(result.out), "codes": result.codes, "error": result.error})
-        print(f"{result.out}  mean squared error {result.error:.5f} from {count} of {model.length} codes{result.note}")
+        say(f"{result.out}  mean squared error {result.error:.5f} from {count} of {model.length} codes{result.note}")
     return {"files": rows}
 
 
@@ -92,7 +98,7 @@ def _reconstruct_images(arguments: Arguments, model: AnytimeModel, count: int) -
     x = torch.stack([to_float(read_image(path, channels, height)) for path in arguments.files])
     codes = model.encode(x)
     x_hat = model.decode(codes[:, :count]).cpu()
-    names = _names(arguments.files, ".png")
+    names = output_names(arguments.files, ".png")
     for path, name, before, after, code in zip(arguments.files, names, x, x_hat, codes[:, :count].tolist(), strict=True):
         write_png(arguments.out / name, grid(after[None], gap=0))
         yield Result(path, arguments.out / name, code, float((before - after).square().mean()))
@@ -105,7 +111,7 @@ def _reconstruct_audio(arguments: Arguments, model: AnytimeModel, count: int) ->
 
     # Before anything is written: an unreadable file is refused.
     levels = [measure_loudness(local_file(path)) for path in arguments.files]
-    for path, name, level in zip(arguments.files, _names(arguments.files, ".wav"), levels, strict=True):
+    for path, name, level in zip(arguments.files, output_names(arguments.files, ".wav"), levels, strict=True):
         yield _reconstruct_audio_file(path, arguments.out / name, level, model, count)
 
 
@@ -151,9 +157,3 @@ def _regroup(blocks: Iterable[Int16[np.ndarray, " time"]], size: int) -> Iterato
             pending = pending[full:]
     if len(pending):
         yield pending
-
-
-def _names(files: tuple[Path, ...], suffix: str) -> list[str]:
-    """Return a name for each output; equal names get a number."""
-    names = [f"{path.stem}{suffix}" for path in files]
-    return [name if names.count(name) == 1 else f"{index:04d}-{name}" for index, name in enumerate(names)]

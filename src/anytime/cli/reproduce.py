@@ -1,15 +1,16 @@
-"""anytime reproduce [EXPERIMENT]"""
+"""anytime reproduce [EXPERIMENT | --all]"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from anytime.cli.options import Common, option, parse_ints
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError, did_you_mean
 from anytime.core.ranks import read_ranks
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from anytime.experiments.reproduce import ExperimentOutput
 
 SMOKE_EXAMPLES = 512  # training examples of a smoke run; a quarter as many are held out
-EXAMPLES = ("anytime reproduce", "anytime reproduce theorem --scale smoke")
+EXAMPLES = ("anytime reproduce", "anytime reproduce theorem --scale smoke", "anytime reproduce --all --scale smoke")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +29,14 @@ class Arguments(Common):
 
     experiment: Annotated[str | None, tyro.conf.Positional, option("EXPERIMENT")] = None
     """A figure, table or theorem of the paper. Without a name: list them."""
+    all: Annotated[bool, option()] = False
+    """All experiments, on every dataset of the paper or on one; at smoke scale on the first of each."""
     dataset: Annotated[str | None, option("NAME")] = None
     """The dataset; by default the first that the paper shows."""
     scale: Annotated[Literal["smoke", "short", "full"] | None, option("smoke|short|full")] = None
     """smoke: seconds, decides nothing. short (default of Appendix C): 40 + 60 + 20 epochs. full: the paper's epochs."""
     data: Annotated[Path | None, option("DIR")] = None
-    """A local copy of the dataset in its published format."""
+    """A local copy of the dataset in its published format; with --all a folder of such copies, named by dataset."""
     inception: Annotated[Path | None, option("PATH")] = None
     """The file of the FID network; by default from the cache, or downloaded once."""
     runs_dir: Annotated[Path, option("DIR")] = Path("runs")
@@ -46,18 +49,22 @@ class Arguments(Common):
     """Several seeds, each trained separately, for a spread."""
     only: Annotated[str | None, option("RUN,RUN,…")] = None
     """Train and measure only these runs of the experiment, to split it over machines; their measurements are cached."""
+    cached: Annotated[bool, option()] = False
+    """Decide from cached measurements: train and measure nothing, refuse if one is missing."""
     minutes: Annotated[float | None, option("M")] = None
     """Stop at a safe point after about M minutes. The same command resumes."""
-    out: Annotated[Path, option("DIR")] = Path("results")
-    """Results go to DIR/EXPERIMENT/NAME.json, with the figure beside them."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """Results go to DIR/EXPERIMENT/NAME.json, with the figure; by default results, at smoke scale results in --runs-dir."""
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
     """List the experiments, or reproduce one and print its verdicts."""
-    from anytime.core.pause import Paused
+    from anytime.core.pause import PartMeasured, Paused
     from anytime.experiments.registry import find
 
     started = time.monotonic()
+    if arguments.all:
+        return _reproduce_all(arguments, started)
     if arguments.experiment is None:
         return _list()
     experiment = find(arguments.experiment)
@@ -66,10 +73,51 @@ def run(arguments: Arguments) -> dict[str, Any]:
     try:
         output = _reproduce(arguments, experiment, name, seeds, started)
     except Paused as pause:
-        elapsed = (time.monotonic() - started) / 60
-        print(f"stopped after {elapsed:.1f} minutes ({pause}); give the same command again to resume")
-        return {"experiment": experiment.name, "dataset": name, "finished": False, "stopped": str(pause)}
+        elapsed, measured = (time.monotonic() - started) / 60, isinstance(pause, PartMeasured)
+        then = "the command without --only decides" if measured else "give the same command again to resume"
+        print(f"stopped after {elapsed:.1f} minutes ({pause}); {then}")
+        facts = {"finished": False, "measured": measured, "stopped": str(pause)}
+        return {"experiment": experiment.name, "dataset": name, **facts}
     return _print_summary(output, time.monotonic() - started)
+
+
+def _reproduce_all(arguments: Arguments, started: float) -> dict[str, Any]:
+    """Reproduce every experiment; one that cannot be done is named and does not stop the others."""
+    from anytime.core.pause import Paused
+    from anytime.experiments.queue import Job, plan_jobs, run_jobs
+    from anytime.experiments.reproduce import check_overwrite
+
+    for flag in ("experiment", "only", "samples"):
+        if (value := getattr(arguments, flag)) is not None:
+            word = value if flag == "experiment" else f"--{flag} {value}"
+            raise UserError(f"--all and {word} do not go together; leave one of them out")
+    jobs, summaries = plan_jobs(arguments.dataset, arguments.scale, _seeds(arguments)), list[dict[str, Any]]()
+    for job in jobs:
+        check_overwrite(_out(arguments, job.scale), job.experiment.name, job.dataset, job.scale)
+
+    def work(job: Job) -> None:
+        own, begun = _own_arguments(arguments, job.experiment, job.dataset), time.monotonic()
+        _check_arguments(own, job.experiment)
+        output = _reproduce(own, job.experiment, job.dataset, job.seeds, started)
+        summaries.append(_print_summary(output, time.monotonic() - begun))
+
+    try:
+        run_jobs(jobs, arguments.runs_dir, work, lambda text: print(text, flush=True))
+    except Paused as pause:
+        print(f"stopped ({pause}); give the same command again to resume")
+        return {"experiments": summaries, "finished": False, "stopped": str(pause)}
+    return {"experiments": summaries, "finished": True, "seconds": time.monotonic() - started}
+
+
+def _own_arguments(arguments: Arguments, experiment: Experiment, dataset: str) -> Arguments:
+    """Return the arguments of one experiment of `--all`."""
+    folder = None if arguments.data is None else arguments.data / dataset
+    data = folder if folder is not None and folder.exists() and experiment.has_data else None
+    seeds = arguments.seeds if experiment.multi_seed else None
+    return replace(
+        arguments, all=False, experiment=experiment.name, dataset=dataset, data=data, seeds=seeds,
+        inception=arguments.inception if experiment.inception else None,
+    )  # fmt: skip
 
 
 def _list() -> dict[str, Any]:
@@ -91,7 +139,7 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
         if name not in experiment.datasets or arguments.data is not None:
             raise UserError(f"{experiment.name} needs no dataset; leave --dataset and --data out")
         return name
-    shape = find(name).shape
+    shape = find(name, "`dataset`").shape
     if shape is None:
         known = [info.name for info in DATASETS.values() if info.shape is not None]
         raise UserError(f"--dataset {name} has no fixed size to compare at; {did_you_mean(name, known)}")
@@ -103,12 +151,7 @@ def _dataset_name(arguments: Arguments, experiment: Experiment) -> str:
 
 def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int, ...]:
     """Refuse what does not apply to the experiment; return the seeds."""
-    if arguments.seed is not None and arguments.seeds is not None:
-        raise UserError("--seed and --seeds both set the seed; give one of them")
-    if arguments.seeds is None:
-        seeds = parse_ints(str(arguments.seed or 0), "--seed", "0", minimum=0)
-    else:
-        seeds = list(dict.fromkeys(parse_ints(arguments.seeds, "--seeds", "0,1", minimum=0)))
+    seeds = _seeds(arguments)
     if len(seeds) > 1 and not experiment.multi_seed:
         raise UserError(f"{experiment.name} uses one seed; give it with --seed")
     if arguments.samples is not None and (not experiment.takes_samples or arguments.samples < 2):
@@ -119,12 +162,28 @@ def _check_arguments(arguments: Arguments, experiment: Experiment) -> tuple[int,
     for run in _only(arguments):
         if run not in experiment.runs:
             raise UserError(f"--only {run} is not a run of {experiment.name}; {did_you_mean(run, experiment.runs)}")
+    if arguments.only is not None and arguments.cached:
+        raise UserError("--only measures and --cached measures nothing; leave one of them out")
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise UserError(f"--minutes must be above 0, not {arguments.minutes:g}")
     if read_ranks().world_size > 1:
         instead = "train with torchrun and `anytime train`, then reproduce reuses the runs"
         raise UserError(f"reproduce runs in one process; {instead}")
-    return tuple(seeds)
+    return seeds
+
+
+def _seeds(arguments: Arguments) -> tuple[int, ...]:
+    """Return the seeds that `--seed` or `--seeds` names."""
+    if arguments.seed is not None and arguments.seeds is not None:
+        raise UserError("--seed and --seeds both set the seed; give one of them")
+    if arguments.seeds is None:
+        return tuple(parse_ints(str(arguments.seed or 0), "--seed", "0", minimum=0))
+    return tuple(dict.fromkeys(parse_ints(arguments.seeds, "--seeds", "0,1", minimum=0)))
+
+
+def _out(arguments: Arguments, scale: str) -> Path:
+    """Return where results go. Those of a smoke run stay with the runs: they mean nothing."""
+    return arguments.out or (arguments.runs_dir / "results" if scale == "smoke" else Path("results"))
 
 
 def _reproduce(
@@ -136,18 +195,20 @@ def _reproduce(
     from anytime.cli.output import check_out_dir
     from anytime.core.device import pick_device
     from anytime.core.pause import NEVER, Pause
+    from anytime.core.results import MEASURED
     from anytime.experiments import theorem
     from anytime.experiments.reproduce import canonical_command, check_overwrite, reproduce, write_results
     from anytime.experiments.runner import ExperimentContext
     from anytime.metrics.inception import load_feature_network
 
     scale, local = arguments.scale or experiment.scale, arguments.data is not None
-    check_out_dir(arguments.out)
+    out = _out(arguments, scale)
+    check_out_dir(out)
     check_out_dir(arguments.runs_dir, "--runs-dir")
-    check_overwrite(arguments.out, experiment.name, name, scale)
+    check_overwrite(out, experiment.name, name, scale)
     command = canonical_command(experiment, name, scale, local=local, samples=arguments.samples, seeds=seeds)
     if not experiment.has_data:
-        return write_results(theorem.compute(command=command), arguments.out)
+        return write_results(theorem.compute(command=command), out)
     device, smoke = pick_device(arguments.device), scale == "smoke"
     dataset = find_dataset(name, arguments.data, None, smoke)
     with TrainingConsole() as console:
@@ -160,15 +221,17 @@ def _reproduce(
             seeds=seeds,
             samples=arguments.samples,
             only=_only(arguments),
+            cached=arguments.cached,
             network=load_feature_network(arguments.inception, smoke, device) if experiment.inception else None,
             labels=_labels(arguments, dataset) if experiment.classifies and not smoke else None,
             runs=arguments.runs_dir,
+            kept=out / MEASURED,
             local=local,
             command=command,
             reporter=console,
             pause=NEVER if arguments.minutes is None else Pause(started + 60 * arguments.minutes),
         )
-        return reproduce(experiment, context, arguments.out)
+        return reproduce(experiment, context, out)
 
 
 def _only(arguments: Arguments) -> tuple[str, ...]:
@@ -194,7 +257,7 @@ def _print_summary(output: ExperimentOutput, seconds: float) -> dict[str, Any]:
     for verdict in results.verdicts:
         print(f"{HOLDS[verdict.holds]:<13}  {verdict.claim}: {verdict.evidence}")
     no_figure = "no figure: install matplotlib and give the same command again"
-    print(f"{seconds:.0f} s: {output.path}  {output.figure or no_figure}")
+    say(f"{seconds:.0f} s: {output.path}  {output.figure or no_figure}")
     return {
         "experiment": results.experiment,
         "dataset": results.dataset,

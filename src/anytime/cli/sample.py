@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from anytime.cli.options import Common, Model, flags, option, parse_ints, parse_seconds, with_flags
+from anytime.cli.options import Common, Model, flags, option, parse_ints, with_flags
 from anytime.cli.signals import raise_on_signals, stop_on_signals
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError, warn
+from anytime.core.times import to_seconds
 
 if TYPE_CHECKING:
     from anytime.model import AnytimeModel
@@ -22,6 +24,7 @@ EXAMPLES = (
     "anytime sample mnist -n 16 --codes 4 --out coarse.npz",
     "anytime sample mnist --refine coarse.npz --pick 3,7 --out finer.png",
     "anytime sample mnist -n 16 --within 200ms --out samples.npz",
+    "anytime sample mnist -n 2000 --codes 4 --out shards",
 )
 DEFAULT_SAMPLES = 64
 MAX_FIRST_CODE_SHARE = 0.5
@@ -57,21 +60,37 @@ class Arguments(Common):
     """Continue the samples of an .npz file from where they stopped, with their seed and settings."""
     pick: Annotated[str | None, option("ROWS")] = None
     """Refine only these rows of the file, such as 3,17; needs --refine."""
-    engine: Annotated[Literal["eager", "compiled", "cuda"] | None, option("eager|compiled|cuda")] = None
-    """Sampling engine: eager for any device, compiled for CPUs (slow start, then faster), cuda for GPUs. The default depends on
-    the device."""
+    engine: Annotated[
+        Literal["eager", "packed", "onnx", "cuda", "megakernel"] | None, option("eager|packed|onnx|cuda|megakernel")
+    ] = None
+    """Sampling engine: packed or onnx (extra `onnx`) for CPUs, cuda for GPUs, eager for any device. By default packed on a
+    CPU and cuda on a GPU, if the model allows it. megakernel is cuda with an experimental kernel for up to 8 samples."""
     precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
-    """Precision of the compiled and cuda engines; fp32 gives the codes of the eager engine."""
+    """Precision of the packed engine (by default fp32) and the engines for GPUs (bf16); fp32 gives the codes of the eager
+    engine."""
     seed: Annotated[int | None, option("S")] = None
     """Random seed, by default 0. It fixes the codes for one engine, precision and batch size."""
+    shards: Annotated[Literal["npz", "tar"] | None, option("npz|tar")] = None
+    """Format of the shards of a directory: npz arrays, by default, or tar files of PNG or WAV files as webdataset reads them.
+    A directory has shards above 1,000 samples, or if this is given. The same command again resumes after a kill."""
+    rows_per_shard: Annotated[int | None, option("N")] = None
+    """Samples of each shard: a multiple of 512, by default 1024."""
+    ray: Annotated[bool, option()] = False
+    """Compute shards with Ray, on the cluster that RAY_ADDRESS names or on this machine."""
+    verbose: Annotated[bool, option()] = False
+    """Say on stderr why a faster way of the engine was not taken, if so."""
     out: Annotated[Path, option("FILE|DIR")] = Path("samples.png")
-    """Output: .png a grid, .gif the samples refined code by code, .npz arrays, .wav audio, a directory one file per sample."""
+    """Output: .png a grid, .gif the samples refined code by code, .npz arrays, .wav audio, a directory one file per sample,
+    or shards with a manifest above 1,000 samples."""
 
 
-def run(arguments: Arguments) -> dict[str, Any]:
-    """Generate samples and write them to `--out`."""
-    with raise_on_signals():
-        return _run(arguments)
+def run(arguments: Arguments) -> dict[str, Any] | None:
+    """Generate samples and write them to `--out`; return None on all ranks but the first."""
+    from anytime.cli.bulk import is_bulk, run_bulk
+    from anytime.cli.console import shown_log
+
+    with raise_on_signals(), shown_log(arguments.verbose):
+        return run_bulk(arguments) if is_bulk(arguments) else _run(arguments)
 
 
 def _run(arguments: Arguments) -> dict[str, Any]:
@@ -79,25 +98,26 @@ def _run(arguments: Arguments) -> dict[str, Any]:
     from anytime.model import load
     from anytime.sampling.budget import DeadlineWarning, MemoryWarning
 
+    started = time.monotonic()
     if arguments.pick is not None and arguments.refine is None:
         raise UserError("--pick chooses rows of a file of samples; name it with --refine FILE.npz")
     _check_refine(arguments)
     check_writable(arguments.out)
     model = load(arguments.model, arguments.device, arguments.engine, arguments.precision)
-    if arguments.out.suffix == ".wav" and not model.is_audio:
+    if arguments.out.suffix.lower() == ".wav" and not model.is_audio:
         raise UserError(f"--out {arguments.out}: this model makes images; use .png, .gif, .npz or a directory")
-    if model.engine.name == "compiled":  # raises for an engine that does not fit, before any work
-        print("compiling; this takes a while", file=sys.stderr)
+    _ = model.engine  # raises for an engine that does not fit, before any work
     with stop_on_signals() as stop, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sample, requested = _sample(arguments, model, stop)
+    start_up = time.monotonic() - started - sample.seconds
     location = write_sample(arguments.out, model, sample)
     count = sample.codes.shape[1]
     for warning in caught:
         if issubclass(warning.category, DeadlineWarning | MemoryWarning):  # others come from libraries
-            print(f"note: {with_flags(str(warning.message), Arguments)}")
+            say(f"note: {with_flags(str(warning.message), Arguments)}")
     if arguments.quality is not None:
-        print(model.required_quality_table.explain(arguments.quality))
+        say(model.required_quality_table.explain(arguments.quality))
     reason = f", stopped by {stop.signal_name}" if stop.is_set() else ""
     rows = len(sample.rows)
     made = f"{rows}" if rows == requested else f"{rows} of {requested}"
@@ -105,7 +125,9 @@ def _run(arguments: Arguments) -> dict[str, Any]:
     latency = model.sampler.latencies.get(rows) if arguments.within is not None else None
     threads = None if latency is None or latency.threads is None else str(latency.threads)  # chosen by measurement
     by = f" with {threads}" if threads else ""
-    print(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{by}{reason}: {location}")
+    if arguments.within is not None:
+        print(f"{start_up:.1f} s of start-up (libraries, model, measuring this machine), before the time of --within began")
+    say(f"{made} of {count} of {model.length} codes in {sample.seconds:.3f} s{by}{reason}: {location}")
     return {
         "out": str(arguments.out),
         "n": rows,
@@ -113,6 +135,7 @@ def _run(arguments: Arguments) -> dict[str, Any]:
         "quality": arguments.quality,
         "length": model.length,
         "seconds": sample.seconds,
+        "start_up_seconds": start_up,
         "stopped": stop.is_set(),
         "seed": sample.seed,
         "model": sample.model,
@@ -136,9 +159,10 @@ def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) ->
     import torch
 
     from anytime.cli.console import SamplingConsole
+    from anytime.cli.output import MAX_FILES
     from anytime.sampling.sample_file import read_npz
 
-    within = None if arguments.within is None else parse_seconds(arguments.within, "--within")
+    within = to_seconds(arguments.within, "--within")
     length: dict[str, Any] = {"codes": arguments.codes, "fraction": arguments.fraction, "quality": arguments.quality}
     budget: dict[str, Any] = {**length, "within": within, "stop": stop}
     with SamplingConsole(model.code_count(**length), within) as console:
@@ -146,6 +170,8 @@ def _sample(arguments: Arguments, model: AnytimeModel, stop: threading.Event) ->
             coarse = read_npz(arguments.refine, f"--refine {arguments.refine}")
             if arguments.pick is not None:
                 coarse = coarse.pick(parse_ints(arguments.pick, "--pick", "3,17"))
+            if not arguments.out.suffix and len(coarse.rows) > MAX_FILES:
+                raise UserError(f"--out {arguments.out} takes up to {MAX_FILES} refined samples; use an .npz file, or --pick")
             return model.refine(coarse, **budget, progress=console.progress), len(coarse.rows)
         settings: dict[str, Any] = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
         model.settings(**settings)  # refuses wrong values before any work

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from anytime.cli.options import Common, option
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, reason
 
 if TYPE_CHECKING:
     from anytime.server.ray_serve import Scale
@@ -21,8 +21,9 @@ EXAMPLES = (
     "anytime serve mnist --host 0.0.0.0 --token FILE",
     "anytime serve mnist --ray --replicas 1-4",
 )
-PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
 MAX_PORT = 65535
+MAX_TOKEN = 4096  # bytes of the file that are read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,10 @@ class Arguments(Common):
     """Port to listen on; 0 for a free one."""
     token: Annotated[Path | None, option("FILE")] = None
     """File with a secret that every client must send; without it, everybody who reaches the address may use the server."""
-    engine: Annotated[Literal["eager", "cuda"] | None, option("eager|cuda")] = None
+    engine: Annotated[Literal["eager", "packed", "onnx", "cuda"] | None, option("eager|packed|onnx|cuda")] = None
     """Sampling engine; the default depends on the device."""
     precision: Annotated[Literal["fp32", "bf16"] | None, option("fp32|bf16")] = None
-    """Precision of the cuda engine."""
+    """Precision of the packed and cuda engines; fp32 by default on a CPU, bf16 on a GPU."""
     slots: Annotated[int | None, option("N")] = None
     """Samples in memory at once; by default 256 on a CPU and 2048 on a GPU."""
     queue: Annotated[int, option("N")] = 512
@@ -119,10 +120,13 @@ def read_token(path: Path | None) -> str | None:
     """Read a secret of at least 16 characters from a file."""
     if path is None:
         return None
+    from anytime.core.files import open_regular
+
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        with open_regular(path) as stream:
+            token = stream.read(MAX_TOKEN).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--token {path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise UserError(f"--token {path} cannot be read ({reason(error)}); name a file with the secret") from None
     if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
         raise UserError(f"--token {path} must hold at least 16 printable ASCII characters without spaces")
     return token

@@ -15,6 +15,7 @@ import tyro
 
 from anytime.cli.data import find_dataset
 from anytime.cli.options import Common, option, typed_command
+from anytime.cli.stdout import say
 from anytime.core.errors import UserError
 from anytime.core.ranks import read_ranks
 
@@ -54,6 +55,8 @@ class Arguments(Common):
     """Type of prior: an lstm has as many weights as the transformer, a pixelcnn places the codes on a square."""
     data: Annotated[Path | None, option("DIR")] = None
     """A local copy of the dataset in its published format, or a folder of images or audio files."""
+    skip_bad: Annotated[bool, option()] = False
+    """Leave out files of --data that cannot be read, and say which; for folder only."""
     reuse: Annotated[Path | None, option("RUN")] = None
     """Reuse finished stages of another run with the same settings. Ordered and unordered training share the first stage."""
     size: Annotated[int | None, option("N")] = None
@@ -62,6 +65,8 @@ class Arguments(Common):
     """The run directory; by default runs/NAME-RECIPE."""
     scale: Annotated[Literal["smoke", "short", "full"], option("smoke|short|full")] = "full"
     """smoke: seconds on a CPU; short: 40 + 60 + 20 epochs; full: the epochs of the recipe."""
+    log: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, option("tensorboard|wandb|trackio")] = None
+    """Send the config and the metrics to this experiment tracker; by default to TensorBoard, if it is installed."""
     overrides: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("KEY=VALUE", name="set")] = ()
     """Change a value of the recipe, such as prior.epochs=20 or model.prior.layers=4; may be repeated."""
     seed: Annotated[int, option("S")] = 0
@@ -70,44 +75,56 @@ class Arguments(Common):
 
 def run(arguments: Arguments) -> dict[str, Any] | None:
     """Train a model and write its report; return None on all ranks but the first."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; run the same command again to go on from the last checkpoint") from None
+
+
+def _run(arguments: Arguments) -> dict[str, Any] | None:
     ranks = read_ranks()
     if ranks.world_size > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # a lost rank is one sentence, not a stack of C++ frames
     from anytime.baselines.density import DensityRunConfig
     from anytime.baselines.vae import VAERunConfig
     from anytime.cli.console import TrainingConsole
     from anytime.core.device import pick_device
     from anytime.evaluation.report import write_density_report, write_report, write_vae_report
     from anytime.training.run import train, training_subset
+    from anytime.training.tracking import check_tracker
 
     started = time.monotonic()
+    check_tracker(arguments.log)  # before the data is read
     device = pick_device(arguments.device)
-    dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke")
+    dataset = find_dataset(arguments.name, arguments.data, arguments.size, arguments.scale == "smoke", arguments.skip_bad)
     config = _config(arguments, dataset, device)
     run_dir = arguments.out or Path("runs") / f"{arguments.name}-{arguments.recipe or config.recipe}"
     with TrainingConsole() if ranks.rank == 0 else contextlib.nullcontext() as console:
         if console is not None and dataset.synthetic:
             console.say(f"{arguments.name} is not available: training on {dataset.source}")
-        if console is not None and dataset.is_audio and not dataset.synthetic:
-            console.say(dataset.source)  # crops, scaling, padding, split and missing files
+        if console is not None and (dataset.is_audio or arguments.skip_bad) and not dataset.synthetic:
+            console.say(dataset.source)  # crops, scaling, padding, split, missing and skipped files
         settings, reuse = (dataset, run_dir, device, console, typed_command()), arguments.reuse
         write: Callable[[Dataset], Report]
         if isinstance(config, VAERunConfig):
-            write = partial(write_vae_report, run_dir, train(config, *settings, reuse))
+            write = partial(write_vae_report, run_dir, train(config, *settings, reuse, log=arguments.log))
         elif isinstance(config, DensityRunConfig):
-            density = train(config, *settings)
+            density = train(config, *settings, log=arguments.log)
             write = partial(write_density_report, run_dir, density, seed=config.seed)
         else:
-            write = partial(write_report, run_dir, train(config, *settings, reuse))
+            write = partial(write_report, run_dir, train(config, *settings, reuse, log=arguments.log))
         if console is None:
             return None
         report = write(training_subset(dataset, config))
     seconds = time.monotonic() - started
-    print(f"model    {run_dir / 'model'}")
+    say(f"model    {run_dir / 'model'}")
     for name, path in report.paths.items():
-        print(f"{name:<8} {path}")
+        say(f"{name:<8} {path}")
+    if arguments.scale == "smoke":
+        print("smoke scale only shows that everything works: its samples are rough; leave out --scale smoke for a good model")
     after = "" if arguments.recipe in RECIPES_WITHOUT_CODES else f"; next: anytime sample {run_dir} --fraction 0.25"
-    print(f"{seconds:.0f} s{after}")
+    say(f"{seconds:.0f} s{after}")
     paths = {name: str(path) for name, path in report.paths.items()}
     return {"run": str(run_dir), "model": str(run_dir / "model"), "seconds": seconds, **paths, **report.metrics}
 

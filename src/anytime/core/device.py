@@ -1,6 +1,9 @@
-"""The choice of the device."""
+"""The choice of the device, and its memory."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import torch
 
@@ -20,3 +23,12 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
     if picked.type == "cuda" and not torch.cuda.is_available():
         raise UserError("`device` cuda needs an NVIDIA GPU and a CUDA build of torch; use `device` cpu")
     return picked
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of a GPU, or of this machine; the largest number where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

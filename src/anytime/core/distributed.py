@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from anytime.core.errors import UserError
+from anytime.core.heartbeat import Heartbeat
 from anytime.core.ranks import read_ranks
+from anytime.core.rendezvous import join, lost_ranks
 
 
 def world_size() -> int:
@@ -62,26 +65,36 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
     if ranks.world_size == 1:
         yield device
         return
-    if device.type == "cuda":
-        if ranks.local_rank >= (found := torch.cuda.device_count()):
-            raise UserError(f"LOCAL_RANK={ranks.local_rank} needs its own GPU, and there are {found}; start fewer processes")
-        device = torch.device("cuda", ranks.local_rank)
-        torch.cuda.set_device(device)
-    _join("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield device
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
+    device = rank_device(device)
+    store = join("nccl" if device.type == "cuda" else "gloo", ranks)
+    with Heartbeat(store, ranks.rank, ranks.world_size):
+        with lost_ranks():
+            yield device
+            dist.barrier()
+        dist.destroy_process_group()  # after an error it could wait for ranks that are gone; the process is to end
 
 
-def _join(backend: str) -> None:
-    """Join the process group that the environment names."""
-    try:
-        dist.init_process_group(backend)
-    except (dist.DistError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"the other ranks cannot be reached ({reason}); check MASTER_ADDR and MASTER_PORT") from None
+def rank_device(device: torch.device) -> torch.device:
+    """Return the device of this rank: with several ranks, each has its own GPU."""
+    ranks = read_ranks()
+    if ranks.world_size == 1 or device.type != "cuda":
+        return device
+    if ranks.local_rank >= (found := torch.cuda.device_count()):
+        raise UserError(f"LOCAL_RANK={ranks.local_rank} needs its own GPU, and there are {found}; start fewer processes")
+    device = torch.device("cuda", ranks.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def check_same(text: str, device: torch.device, sentence: str) -> None:
+    """Refuse, with `sentence`, a text that differs between the ranks."""
+    if world_size() == 1:
+        return
+    number = int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:7], "big")
+    bounds = torch.tensor([number, -number], device=device)
+    dist.all_reduce(bounds, dist.ReduceOp.MAX)
+    if int(bounds[0]) != -int(bounds[1]):
+        raise UserError(sentence)
 
 
 def is_main() -> bool:
@@ -96,7 +109,37 @@ def wrap_ddp(module: nn.Module) -> nn.Module:
     # Buffers (batch norm, EMA codebook) are computed from global sums and are equal on all ranks already.
     with warnings.catch_warnings():  # torch 2.13 renames this argument; torch 2.11 has only the old name
         warnings.simplefilter("ignore", FutureWarning)
-        return DistributedDataParallel(module, broadcast_buffers=False)
+        wrapped = DistributedDataParallel(module, broadcast_buffers=False)
+    if next(module.parameters()).device.type == "cpu":
+        wrapped.register_comm_hook(None, lambda _, bucket: _average_in_rank_order(bucket))
+    return wrapped
+
+
+def _average_in_rank_order(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Average gradients so that no bit depends on their place in the bucket.
+
+    gloo adds the ranks of each part of a bucket in another order, and DDP reorders its buckets after the first step: a
+    resumed run of three ranks or more would differ in the last bits from an uninterrupted one.
+    """
+    own = bucket.buffer()
+    parts = [torch.empty_like(own) for _ in range(world_size())]
+    gathered = dist.all_gather(parts, own, async_op=True)
+    assert gathered is not None
+    averaged: torch.futures.Future[Tensor] = _average_when(gathered.get_future(), parts)
+    return averaged
+
+
+def _average_when(gathered: Any, parts: list[Tensor]) -> Any:
+    """Average tensors in their order when a future of gathering them is done; the new future has its error, if any."""
+
+    def average(done: Any) -> Tensor:
+        done.wait()  # raises if a rank is gone: torch calls this in any case, and `parts` would be memory of any content
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total / len(parts)
+
+    return gathered.then(average)
 
 
 def barrier() -> None:

@@ -12,6 +12,10 @@ class Paused(Exception):  # noqa: N818 (nothing went wrong)
     """The time is over. All work is saved, and the same call resumes it."""
 
 
+class PartMeasured(Paused):
+    """The runs that were asked for are measured, and the experiment has others. There is nothing to resume."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """The time to stop. Checked after a piece of work, never before, so that every part makes progress."""

@@ -9,6 +9,9 @@ from anytime.core.errors import UserError
 
 ADVICE = "start all processes with torchrun, or unset it for one process"
 MAX_PORT = 65535
+JOIN_SECONDS = 300
+"""How long a rank waits for the others to start: they may read their data at different speeds."""
+MAX_JOIN_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ def read_ranks() -> Ranks:
     return Ranks(rank or 0, size, local or 0)
 
 
+def join_seconds() -> int:
+    """Return how many seconds a rank waits for the others to start; ANYTIME_JOIN_SECONDS sets it."""
+    name = "ANYTIME_JOIN_SECONDS"
+    return _number(name, 1, MAX_JOIN_SECONDS, f"unset it for {JOIN_SECONDS}") or JOIN_SECONDS
+
+
 def several_ranks() -> bool:
     """Return whether this process is one of several; False if the variables are wrong."""
     try:
@@ -45,12 +54,12 @@ def several_ranks() -> bool:
         return False
 
 
-def _number(name: str, least: int, most: int | None) -> int | None:
+def _number(name: str, least: int, most: int | None, advice: str = ADVICE) -> int | None:
     """Return the whole number in an environment variable; None if it is not set."""
     text = os.environ.get(name)
     if text is None:
         return None
     if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
         limits = f"of at least {least}" if most is None else f"between {least} and {most}"
-        raise UserError(f"{name}={text} must be a whole number {limits}; {ADVICE}")
+        raise UserError(f"{name}={text} must be a whole number {limits}; {advice}")
     return int(text)

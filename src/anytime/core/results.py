@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
-from anytime.core.storage import write_json
+from anytime.core.storage import write_atomic, write_json
 
 Row = dict[str, Any]
+MEASURED = "measured"
+"""The folder of cached measurements: in `--runs-dir`, where they are stored, and in `--out`, where finished ones are kept."""
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
@@ -30,7 +33,8 @@ class Verdict:
 class Results:
     """The rows of one experiment on one dataset, how they were made, and what follows from them.
 
-    A row with the key `png` is an image. The figure shows it; the file holds the numbers only.
+    A row with the key `png` is an image, which the figure shows. One with `file` and `base64` is a file, which is written to
+    the folder of the dataset. The results file holds the numbers only.
     """
 
     experiment: str
@@ -42,9 +46,12 @@ class Results:
     verdicts: list[Verdict]
 
     def write(self, folder: Path) -> Path:
-        """Write all but the images to the file of the experiment and dataset in `folder`."""
+        """Write the numbers to the file of the experiment and dataset in `folder`, and files that rows hold beside it."""
         path = results_file(folder, self.experiment, self.dataset)
-        write_json(path, asdict(replace(self, rows=[row for row in self.rows if "png" not in row])))
+        for row in self.rows:
+            if "base64" in row:
+                write_atomic(path.with_suffix("") / Path(row["file"]).name, base64.b64decode(row["base64"]))
+        write_json(path, asdict(replace(self, rows=[row for row in self.rows if not {"png", "base64"} & row.keys()])))
         return path
 
 
@@ -53,14 +60,31 @@ def results_file(folder: Path, experiment: str, dataset: str) -> Path:
     return folder / experiment / f"{dataset}.json"
 
 
+def results_files(folder: Path) -> list[Path]:
+    """Return the results files in a folder, without the measurements that are kept beside them."""
+    return [path for path in sorted(folder.glob("*/*.json")) if path.parent.name != MEASURED]
+
+
 def read(path: Path) -> Results:
     """Read a results file."""
     data = read_json(path)
     try:
         verdicts = [from_dict(Verdict, verdict, f"{path}: verdict") for verdict in data.pop("verdicts")]
-        return Results(verdicts=verdicts, **data)
+        results = Results(verdicts=verdicts, **data)
     except (KeyError, TypeError):
         raise UserError(f"{path} is not a results file of this version; run its experiment again") from None
+    texts = (results.experiment, results.dataset, results.command, results.schedule)
+    if not all(isinstance(text, str) for text in texts) or not isinstance(results.environment, dict):
+        raise UserError(f"{path} is not a results file of this version; run its experiment again")
+    check_rows(results.rows, path)
+    return results
+
+
+def check_rows(rows: Any, path: Path) -> list[Row]:
+    """Return the rows of a results file; refuse anything but a list of JSON objects."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} has rows that are not JSON objects; restore it or measure again")
+    return rows
 
 
 def select(rows: Sequence[Row], **where: Any) -> list[Row]:

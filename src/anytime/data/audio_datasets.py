@@ -14,10 +14,11 @@ from jaxtyping import Int16
 from torch import Tensor
 
 from anytime.core.errors import UserError
+from anytime.core.files import read_limited
 from anytime.core.random import permutation
 from anytime.data.audio_io import LOUDNESS, SAMPLE_RATE, SUFFIXES, read_recordings
 from anytime.data.dataset import VALIDATION, Dataset, Labels, ReadOptions
-from anytime.data.files import DataFile, find_files, read_limited
+from anytime.data.files import DataFile, find_files
 from anytime.data.recordings import CROP, Recordings
 
 MIN_RECORDINGS = 10  # without speakers: a tenth of fewer leaves no recording for validation
@@ -108,7 +109,7 @@ def _read_parts(
     train, validation, test = (recordings.select({file.name for file in part}) for part in parts)
     source = f"{title}, {len(set(recordings.names)):,} recordings at {SAMPLE_RATE:,} Hz, mono, {LOUDNESS}"
     source += f"; crops of {CROP:,} samples"
-    source += f", {recordings.num_short:,} shorter ones padded and masked" if recordings.num_short else ""
+    source += f", {recordings.num_short:,} shorter ones padded" if recordings.num_short else ""
     source += f"; {clipped:,} clipped ones kept; {split}" if clipped else f"; {split}"
     labels = None if label is None else crop_labels(train, validation, test, label)
     held_out = fixed_crops(test) if parts[2] else None

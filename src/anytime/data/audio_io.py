@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Float, Int16, Int64
 from torch import Tensor
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, reason
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path, write_atomic
-from anytime.data.files import DataFile, Stream, decoded_path, reason
+from anytime.data.files import BadFileError, DataFile, Stream, decoded_path
 from anytime.data.recordings import Recordings, segment_recordings
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"}
@@ -71,15 +71,24 @@ def measure_loudness(file: DataFile) -> Loudness:
     with _open(file) as (blocks, _):
         for block in blocks:
             if not (np.abs(block) <= _MAX_SAMPLE).all():
-                raise UserError(f"{file.path} holds samples that are not numbers (NaN, infinity or huge): remove or repair it")
+                raise BadFileError(
+                    f"{file.path} holds samples that are not numbers (NaN, infinity or huge): remove or repair it"
+                )
             mono = block.mean(1)
             frames += len(mono)
             squares += float(np.square(mono, dtype=np.float64).sum())
             peak = max(peak, float(np.abs(mono).max()))
             clipped_frames += int((np.abs(block) >= _CLIP_LEVEL).any(1).sum())
     if frames == 0:
-        raise UserError(f"{file.path} holds no samples: remove it")
+        raise BadFileError(f"{file.path} holds no samples: remove it")
     return Loudness((squares / frames) ** 0.5, peak, clipped_frames >= max(2, _CLIP_FRACTION * frames))
+
+
+def check_audio(file: DataFile) -> None:
+    """Refuse a file that cannot be used: unreadable, empty, or shorter than one sample at 16 kHz."""
+    gain = measure_loudness(file).gain
+    if not sum(len(block) for block in read_blocks(file, gain)):
+        raise BadFileError(f"{file.path} is shorter than one sample at 16 kHz: remove it")
 
 
 def read_blocks(file: DataFile, gain: float) -> Iterator[Int16[np.ndarray, " time"]]:
@@ -112,13 +121,13 @@ def _open(file: DataFile) -> Iterator[tuple[Iterator[Float[np.ndarray, "time cha
             raise
         except (RuntimeError, TypeError, ValueError, AssertionError, MemoryError) as error:
             cause = reason(error).rpartition(": ")[2] or type(error).__name__
-            raise UserError(f"{file.path} is not a readable audio file ({cause}): remove or replace it") from error
+            raise BadFileError(f"{file.path} is not a readable audio file ({cause}): remove or replace it") from error
 
 
 def _check_rate(file: DataFile, rate: int) -> None:
     if not MIN_RATE <= rate <= MAX_RATE:
         range_ = f"from {MIN_RATE:,} to {MAX_RATE:,} Hz"
-        raise UserError(f"{file.path} has a sample rate of {rate:,} Hz, and those {range_} are read: remove or convert it")
+        raise BadFileError(f"{file.path} has a sample rate of {rate:,} Hz, and those {range_} are read: remove or convert it")
 
 
 def _blocks(file: DataFile, audio: _AudioFile) -> Iterator[Float[np.ndarray, "time channel"]]:
@@ -130,7 +139,7 @@ def _blocks(file: DataFile, audio: _AudioFile) -> Iterator[Float[np.ndarray, "ti
     while len(block := audio.read(size, dtype="float32", always_2d=True)):
         frames += len(block)
         if frames > MAX_HOURS * 3600 * audio.samplerate:
-            raise UserError(f"{file.path} is longer than {MAX_HOURS} hours: split it or remove it")
+            raise BadFileError(f"{file.path} is longer than {MAX_HOURS} hours: split it or remove it")
         yield block
 
 
@@ -200,7 +209,7 @@ def _decode_all(files: Sequence[DataFile], path: Path) -> None:
                     out.write(block.tobytes())
                     file_stats[row, 0] += len(block)
                 if not file_stats[row, 0]:
-                    raise UserError(f"{file.path} is shorter than one sample at 16 kHz: remove it")
+                    raise BadFileError(f"{file.path} is shorter than one sample at 16 kHz: remove it")
         with atomic_path(path.with_suffix(".npy")) as partial, partial.open("wb") as out:
             np.save(out, file_stats)
     except OSError as error:

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from anytime.core.errors import UserError
+from anytime.core.files import read_limited
 from anytime.data.dataset import Dataset, ReadOptions
-from anytime.data.files import DataFile, find_files, read_limited
+from anytime.data.files import DataFile, find_files
 from anytime.data.folder import describe_crop, split_by_name
 from anytime.data.image_io import SUFFIXES, read_images
 

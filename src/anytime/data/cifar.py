@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Shaped, UInt8
 from torch import Tensor
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, reason
+from anytime.core.files import LimitedReader, Readable, TooLargeError, open_regular, read_limited
 from anytime.data.dataset import Dataset, ReadOptions, check_counts, with_random_validation
-from anytime.data.files import LimitedReader, Readable, TooLargeError, open_regular, read_limited, reason
 from anytime.data.pickled import read_pickled_array
 
 FOLDER, ARCHIVE, ARRAYS = "cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10.npz"

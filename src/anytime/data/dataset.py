@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anytime.core.errors import UserError
 from anytime.core.random import permutation
+from anytime.data.image_shards import ImageShards
 from anytime.data.recordings import Recordings
 
 NUM_CLASSES = 10  # of every dataset with labels
@@ -48,8 +49,8 @@ class Dataset:
     """Images as bytes, or audio as int16, in sets that share no example."""
 
     name: str
-    train: UInt8[Tensor, "train channel height width"] | Recordings
-    """for audio, whole recordings: every epoch takes new crops"""
+    train: UInt8[Tensor, "train channel height width"] | Recordings | ImageShards
+    """for audio, whole recordings: every epoch takes new crops; images in shards are decoded on demand"""
     validation: UInt8[Tensor, "validation channel height width"] | Int16[Tensor, "validation channel time"]
     """never trained on; selects checkpoints"""
     test: UInt8[Tensor, "test channel height width"] | Int16[Tensor, "test channel time"] | None
@@ -74,7 +75,9 @@ class Dataset:
 
     @property
     def images(self) -> UInt8[Tensor, "train channel height width"]:
-        """The training set of an image dataset."""
+        """The training set of an image dataset; of one in shards, at most 50,000 images."""
+        if isinstance(self.train, ImageShards):
+            return self.train.reference
         assert isinstance(self.train, Tensor), f"{self.name} holds audio"
         return self.train
 
@@ -110,6 +113,7 @@ class ReadOptions:
     root: Path  # the folder or zip file that holds the published files
     size: int  # height and width of the images
     cache: Path  # for decoded arrays
+    skip_bad: bool = False  # leave out files that cannot be read; for folders
 
 
 def check_counts(root: Path, train: int, test: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import threading
 import zipfile
 from collections.abc import Iterator, Sequence, Set
@@ -18,44 +17,28 @@ from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, printable, reason
+from anytime.core.files import MAX_BYTES, LimitedReader, TooLargeError, open_regular
 
-MAX_BYTES = 1 << 28
-"""The most bytes that one compressed file, archive member or list may have once it is read: 256 MiB."""
-_MAX_PRINTED = 1000  # letters of a path in a message
 Stream = BufferedReader | BytesIO
 
 
 @runtime_checkable
-class Readable(Protocol):
-    """Anything with a `read` method."""
+class ReadableFile(Protocol):
+    """A file of a dataset, wherever it is."""
 
-    def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes."""
+    @property
+    def path(self) -> str:
+        """The full path, for messages."""
+        ...
+
+    def open(self) -> Stream:
+        """Open the file for reading."""
         ...
 
 
-class TooLargeError(ValueError):
-    """A compressed file that unpacks to more than its limit."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"it unpacks to more than {limit >> 20:,} MiB")
-
-
-class LimitedReader:
-    """A stream that raises `TooLargeError` instead of returning more than `limit` bytes in all."""
-
-    def __init__(self, stream: Readable, limit: int = MAX_BYTES) -> None:
-        self._stream, self._limit, self._left = stream, limit, limit
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes, by default all that are left."""
-        wanted = self._left + 1 if size < 0 else min(size, self._left + 1)
-        content = self._stream.read(wanted)
-        self._left -= len(content)
-        if self._left < 0:
-            raise TooLargeError(self._limit)
-        return content
+class BadFileError(UserError):
+    """A file that cannot be read; the others of its dataset may be whole."""
 
 
 class Archive:
@@ -66,6 +49,8 @@ class Archive:
 
     def read(self, name: str, count: int | None = None) -> bytes:
         """Return the first `count` bytes of a member, by default all of them, but never more than `MAX_BYTES`."""
+        if count is None and self._zip.getinfo(name).file_size > MAX_BYTES:  # zipfile reads no more than that, if it is false
+            raise TooLargeError(MAX_BYTES)
         with self._lock, self._zip.open(name) as member:  # ZipFile counts its open members without a lock
             return LimitedReader(member).read() if count is None else member.read(count)
 
@@ -111,51 +96,19 @@ class DataFile:
         try:
             yield
         except Exception as error:  # on broken bytes zipfile raises a dozen types: struct.error, LZMAError, UnicodeDecodeError
-            raise UserError(f"{self.path} cannot be read ({reason(error)}): check its path, or remove or replace it") from error
-
-
-def printable(text: str) -> str:
-    """Return `text` with line breaks, terminal escape sequences and undecodable bytes written as escapes.
-
-    The middle of a very long text is left out.
-
-    >>> printable("a\\x1b[31m.png")
-    'a\\\\x1b[31m.png'
-    """
-    short = text if len(text) <= _MAX_PRINTED else f"{text[: _MAX_PRINTED // 2]}…{text[-_MAX_PRINTED // 2 :]}"
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in short)
-
-
-def reason(error: BaseException) -> str:
-    """Return what is wrong in a few words that may stand inside a sentence."""
-    text = printable(str(getattr(error, "strerror", None) or error).splitlines()[0]) if str(error) else type(error).__name__
-    return text[:200].rstrip(".")
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; raise an `OSError` for a directory, a device, or a pipe, which would wait for a writer."""
-    # Without blocking, and checked after opening: no other file can be put in its place between check and use.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError("it is not a regular file")
-
-
-def read_limited(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file of at most `limit` bytes."""
-    try:
-        with open_regular(path) as stream:
-            return LimitedReader(stream, limit).read()
-    except TooLargeError:
-        raise UserError(f"{printable(str(path))} has more than {limit:,} bytes: replace it with the published one") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{printable(str(path))} cannot be read ({reason(error)}): replace it or correct `data`") from error
+            raise BadFileError(
+                f"{self.path} cannot be read ({reason(error)}): check its path, or remove or replace it"
+            ) from error
 
 
 def local_file(path: Path) -> DataFile:
     """Return the file at `path`, which need not be part of a dataset."""
     return DataFile(path.parent, path.name, "")
+
+
+def stamped_file(path: Path) -> DataFile:
+    """Return the file at `path`, with a stamp that changes when it does."""
+    return DataFile(path.parent, path.name, _stamp(path.parent, path.stat()))
 
 
 def find_files(root: Path, suffixes: Set[str]) -> list[DataFile]:
@@ -168,17 +121,22 @@ def find_files(root: Path, suffixes: Set[str]) -> list[DataFile]:
     except Exception as error:  # as above: broken archives raise a dozen types
         raise UserError(f"{printable(str(root))} is neither a folder nor a whole zip file: point `data` at one") from error
     stamps = archive.stamps()
-    return [DataFile(root, name, stamps[name], archive) for name in sorted(stamps) if _is_wanted(name, suffixes)]
+    return [DataFile(root, name, stamps[name], archive) for name in sorted(stamps) if is_wanted(name, suffixes)]
 
 
 def _stamps_under(root: Path, suffixes: Set[str]) -> dict[str, str]:
     paths = (Path(base) / name for base, _, names in os.walk(root) for name in names)
     found = {path.relative_to(root).as_posix(): path for path in paths}
-    stats = {name: found[name].stat() for name in sorted(found) if _is_wanted(name, suffixes) and found[name].is_file()}
-    return {name: f"{root.resolve()} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats.items()}
+    stats = {name: found[name].stat() for name in sorted(found) if is_wanted(name, suffixes) and found[name].is_file()}
+    return {name: _stamp(root, stat) for name, stat in stats.items()}
 
 
-def _is_wanted(name: str, suffixes: Set[str]) -> bool:
+def _stamp(root: Path, stat: os.stat_result) -> str:
+    return f"{root.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def is_wanted(name: str, suffixes: Set[str]) -> bool:
+    """Return whether a file has one of these suffixes and is not hidden."""
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
     return not hidden and PurePosixPath(name).suffix.lower() in suffixes
 

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float, Integer, UInt8
 from torch import Tensor
 
-from anytime.core.errors import UserError, warn
+from anytime.core.errors import UserError, reason, warn
 from anytime.core.progress import track
 from anytime.core.storage import atomic_path
-from anytime.data.files import DataFile, decoded_path, local_file, reason
+from anytime.data.files import BadFileError, DataFile, ReadableFile, decoded_path, local_file
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 MAX_PIXELS = 50_000_000
@@ -55,10 +55,26 @@ def read_image(path: Path, channels: int, size: int) -> UInt8[Tensor, "channel s
     return torch.from_numpy(decoded.pixels)
 
 
-def header(file: DataFile) -> tuple[bool, int]:
+def header(file: ReadableFile) -> tuple[bool, int]:
     """Return whether an image is stored as grey, and its shorter side, without decoding it."""
     with _open(file) as image:
         return image.mode in _GREY_MODES, min(image.size)
+
+
+def size_and_mode(file: DataFile) -> tuple[int, int, str]:
+    """Return the width, the height and Pillow's mode of an image, such as RGB, without decoding it.
+
+    What Pillow's mode hides is added: `RGB;16` has colours of 16 bits, `RGB;transparent` a colour that is transparent.
+    """
+    with _open(file) as image:
+        notes = (";16" * (image.mode == "RGB" and ";16" in _rawmodes(image)), ";transparent" * ("transparency" in image.info))
+        return image.width, image.height, image.mode + "".join(notes)
+
+
+def has_several_frames(file: DataFile) -> bool:
+    """Return whether a file is an animation or has several pages; a photo with previews (MPO) is one image."""
+    with _open(file) as image:
+        return image.format != "MPO" and bool(getattr(image, "is_animated", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +88,7 @@ class Decoded:
     """how the range of a deep image was guessed; empty if nothing was guessed"""
 
 
-def decode(file: DataFile, size: int, channels: int) -> Decoded:
+def decode(file: ReadableFile, size: int, channels: int) -> Decoded:
     """Return the centre square of an image at `size`.
 
     Pillow widens the Lanczos filter when shrinking, so nothing aliases. An image of exactly `size` keeps its pixels.
@@ -93,7 +109,7 @@ def decode(file: DataFile, size: int, channels: int) -> Decoded:
 
 
 @contextmanager
-def _open(file: DataFile) -> Iterator[_Image]:
+def _open(file: ReadableFile) -> Iterator[_Image]:
     from PIL import Image
 
     too_large = f"{file.path} has more than {MAX_PIXELS:,} pixels: shrink it or remove it"
@@ -101,15 +117,15 @@ def _open(file: DataFile) -> Iterator[_Image]:
         try:
             with Image.open(stream, formats=_FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
-                    raise UserError(too_large)
+                    raise BadFileError(too_large)
                 yield image
         except UserError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            raise UserError(too_large) from None
+            raise BadFileError(too_large) from None
         except Exception as error:  # on broken bytes Pillow raises a dozen types, SyntaxError and struct.error among them
             cause = "unknown image format" if "cannot identify" in str(error) else reason(error)
-            raise UserError(f"{file.path} is not a readable image ({cause}): remove or replace it") from error
+            raise BadFileError(f"{file.path} is not a readable image ({cause}): remove or replace it") from error
 
 
 def _rawmodes(image: _Image) -> str:

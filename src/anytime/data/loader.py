@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import torch
-from jaxtyping import Float, Int16, Shaped, UInt8
+from jaxtyping import Float, Int, Int16, Shaped, UInt8
 from torch import Tensor
 
 from anytime.core.errors import UserError
 from anytime.core.random import permutation
 from anytime.data.audio_io import INT16_MAX
 from anytime.data.augment import crop_positions_and_speeds
+from anytime.data.image_shards import ImageShards
 from anytime.data.recordings import PADDING, Recordings, is_valid_sample
 
 
 class Loader:
     """One process's share of every global batch, indexed from a tensor in memory on any device and of any dtype.
+
+    Images in shards are decoded from there, the batch of the next step in the background.
 
     Every epoch is a permutation that depends on (seed, epoch) alone, without its incomplete last batch. A resumed run
     and any number of processes therefore see the same examples as one uninterrupted process. A dataset smaller than a
@@ -24,7 +29,7 @@ class Loader:
 
     def __init__(
         self,
-        examples: Shaped[Tensor, "count ..."] | Recordings,
+        examples: Shaped[Tensor, "count ..."] | Recordings | ImageShards,
         batch: int,
         seed: int,
         rank: int = 0,
@@ -45,6 +50,7 @@ class Loader:
         share = self.batch // world_size
         self._rank_slice = slice(rank * share, (rank + 1) * share)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self._next: tuple[int, Future[Tensor]] | None = None  # a step and its batch, decoded in the background
 
     @property
     def steps_per_epoch(self) -> int:
@@ -53,14 +59,28 @@ class Loader:
 
     def batch_at(self, step: int) -> Shaped[Tensor, "share ..."]:
         """Return this process's contiguous slice of the global batch at `step`, on the examples' device."""
+        rows = self._rows_at(step)
+        if isinstance(self.examples, ImageShards):
+            return self._from_shards(self.examples, rows, step)
+        if isinstance(self.examples, Recordings):
+            epoch = step // self.steps_per_epoch
+            return self.examples.crops(rows, *crop_positions_and_speeds(rows, self.seed, epoch, self.speed_perturb))
+        return self.examples[rows]
+
+    def _rows_at(self, step: int) -> Int[Tensor, " share"]:
+        """Return the positions of this process's examples at a step."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:  # kept for the epoch: sorting 50,000 keys at every step would take milliseconds
             order = permutation(len(self.examples), self.seed, epoch)
             self._epoch, self._order = epoch, order.to(self.examples.device)
-        rows = self._order[position * self.batch :][: self.batch][self._rank_slice]
-        if isinstance(self.examples, Recordings):
-            return self.examples.crops(rows, *crop_positions_and_speeds(rows, self.seed, epoch, self.speed_perturb))
-        return self.examples[rows]
+        return self._order[position * self.batch :][: self.batch][self._rank_slice]
+
+    def _from_shards(self, examples: ImageShards, rows: Int[Tensor, " share"], step: int) -> UInt8[Tensor, "share ..."]:
+        """Return a batch, and begin to decode the next one."""
+        is_ready = self._next is not None and self._next[0] == step
+        batch = self._next[1].result() if self._next is not None and is_ready else examples.read(rows)
+        self._next = step + 1, examples.read_later(self._rows_at(step + 1))
+        return batch
 
 
 def to_float(x: UInt8[Tensor, "*shape"] | Int16[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

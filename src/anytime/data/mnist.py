@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, printable, reason
+from anytime.core.files import open_regular
 from anytime.data.dataset import Dataset, ReadOptions, check_counts, with_random_validation
-from anytime.data.files import open_regular, printable, reason
 
 IMAGES = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
 LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")

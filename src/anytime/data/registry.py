@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from anytime.core.errors import UserError, did_you_mean
+from anytime.core.errors import UserError, did_you_mean, printable
 from anytime.data import digits
 from anytime.data.audio_datasets import read_audiomnist, read_vctk
 from anytime.data.celeba import read_celeba
 from anytime.data.cifar import read_cifar10
 from anytime.data.dataset import Dataset, Labels, ReadOptions, split_labels
 from anytime.data.download import RemoteFile, cache_dir, download, verify
-from anytime.data.files import printable
 from anytime.data.folder import DEFAULT_SIZE, read_folder
 from anytime.data.mnist import read_mnist, read_mnist_labels
 from anytime.data.recordings import CROP
@@ -154,10 +153,10 @@ _ENTRIES = (
 DATASETS: dict[str, DatasetInfo] = {entry.name: entry for entry in _ENTRIES}
 
 
-def find(name: str) -> DatasetInfo:
-    """Return the entry of that name, or suggest the nearest."""
+def find(name: str, subject: str = "`name`") -> DatasetInfo:
+    """Return the entry of that name, or suggest the nearest; an error calls the name `subject`."""
     if name not in DATASETS:
-        raise UserError(f"unknown dataset {name!r}: {did_you_mean(name, DATASETS)}")
+        raise UserError(f"{subject} {name!r} is not a dataset; {did_you_mean(name, DATASETS)}")
     return DATASETS[name]
 
 
@@ -187,15 +186,22 @@ def get(name: str, cache: Path | None = None, progress: bool = True) -> Path:
     return folder
 
 
-def load(name: str, *, data: Path | None = None, size: int | None = None, cache: Path | None = None) -> Dataset:
-    """Load a dataset by name: from `data` if given, else embedded or from the cache. Nothing is downloaded (see `get`)."""
+def load(
+    name: str, *, data: Path | None = None, size: int | None = None, cache: Path | None = None, skip_bad: bool = False
+) -> Dataset:
+    """Load a dataset by name: from `data` if given, else embedded or from the cache. Nothing is downloaded (see `get`).
+
+    `skip_bad` leaves out the files of a folder that cannot be read.
+    """
     info = find(name)
+    if skip_bad and info.reader is not read_folder:
+        raise UserError(f"`skip_bad` is for folders of your own files, not for {name}: leave it out")
     if size is not None and info.shape is not None:
         kind = "images" if len(info.shape) == 3 else "crops"
         raise UserError(f"`size` does not apply to {name}, whose {kind} are {_format_shape(info.shape)}: leave it out")
     cache = cache or cache_dir()
     side = info.shape[-1] if info.shape else DEFAULT_SIZE if size is None else size
-    dataset = info.reader(ReadOptions(name, _locate(info, data, cache), side, cache))
+    dataset = info.reader(ReadOptions(name, _locate(info, data, cache), side, cache, skip_bad))
     if size is not None and dataset.is_audio:
         raise UserError(f"`size` does not apply to {data}, which holds audio: leave it out")
     if info.shape is not None and dataset.shape != info.shape:
@@ -226,7 +232,8 @@ def _locate(info: DatasetInfo, data: Path | None, cache: Path) -> Path:
     if data is not None:
         data = Path(data).expanduser()
         if not _exists(data):
-            raise UserError(f"`data` {printable(str(data))} does not exist: give the folder that holds {info.name}")
+            what = "a folder of images or audio files" if info.shape is None else f"the folder that holds {info.name}"
+            raise UserError(f"`data` {printable(str(data))} does not exist: give {what}")
         return data
     if not info.files:
         raise UserError(f"{info.name} {_no_download(info)}: pass the folder with `data`")

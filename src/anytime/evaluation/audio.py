@@ -69,7 +69,7 @@ class AudioEvaluation(Adapter):
         clips = decode_fractions(self.model, codes)
         write_clips(folder / "audio", clips)
         images = {**self.figures(clips), **curves(rows, PLOTS)}
-        return Summary([main_table(rows)], notes(rows), images, CAPTIONS, audio_players(clips))
+        return Summary([main_table(rows)], notes(rows, smoke=self.settings.smoke), images, CAPTIONS, audio_players(clips))
 
     def figures(self, clips: ClipsByFraction) -> dict[str, bytes]:
         """Return PNG files: samples as waveforms (with matplotlib) and spectrograms, and reconstructions."""
@@ -176,7 +176,7 @@ def main_table(rows: Sequence[Row]) -> Table:
     return Table(["fraction", "codes", "log-mel", "stft", *BANDS, name, *digits, "real-time factor"], body)
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
+def notes(rows: Sequence[Row], *, smoke: bool = False) -> list[str]:
     """Return the sentences below the table: how it was measured, reference values, bands, warnings."""
     name = distance_name(rows)
     (data,), sampled = select(rows, series="held-out data"), select(rows, series="samples")
@@ -198,7 +198,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
             f"held-out speakers{weak}; it classifies {data['classified']:.1%} of them with confidence.",
             f"Classified digits from {full['codes']} codes: {by_digit}.",
         ]
-    return [*sentences, codes_note(rows, "crop"), *warning_notes(rows)]
+    return [*sentences, codes_note(rows, "crop"), *warning_notes(rows, smoke=smoke)]
 
 
 def _distance_figure(rows: Sequence[Row]) -> Any:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from anytime.core.results import Verdict
 from anytime.evaluation.hf_baseline import CacheKind, HFSampler
-from anytime.metrics.latency import Timeable, TimedSampler, latency_by_codes
+from anytime.metrics.latency import Timeable, latencies
 from anytime.metrics.roofline import measure_hardware, roofline_seconds
+from anytime.metrics.start_up import StartUp
 from anytime.model import AnytimeModel
 from anytime.priors.transformer import TransformerConfig
 from anytime.sampling.engines.base import DTYPES
 
-OURS, HF = "anytime", "huggingface"
+OURS, HF, START_UP = "anytime", "huggingface", "start-up"
+CPU_RATIOS = {1: (2.0, 4.0), 100: (1.5, 2.0)}
+"""The default engine on a CPU against Hugging Face at its fastest, by batch size: the least ratio, and the goal."""
+CPU_START_UP = (1.0, 0.5)
+"""Seconds from the import to the first image on a CPU, without those of `import torch`: the most, and the goal."""
 MAX_DECODE_OVERHEAD = 0.1  # of the time of all codes
 LINEAR_TOLERANCE = 1.02  # times the line from decoding alone to the full length: jitter
 
@@ -41,38 +46,46 @@ class SamplingSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """What to measure of each sampler; `say` gets every line."""
+class Candidate:
+    """A sampler to measure, at these batch sizes and numbers of codes."""
 
+    series: str
+    precision: str
+    sampler: Timeable
     batches: Sequence[int]
     counts: Sequence[int]
-    repeats: int
-    say: Callable[[SamplingSpeed], None]
 
 
-def engine_speeds(model: AnytimeModel, engine: str, precision: str, schedule: Schedule) -> list[SamplingSpeed]:
-    """Measure one of our engines."""
-    model.use(engine, precision)
-    return _measure(TimedSampler(model), model, f"{OURS} {engine} {precision}", precision, schedule)
+def engine_series(engine: str, precision: str) -> str:
+    """Return the name of one of our engines in the results."""
+    return f"{OURS} {engine} {precision}"
 
 
-def hf_baseline_speeds(model: AnytimeModel, precision: str, cache: CacheKind, schedule: Schedule) -> list[SamplingSpeed]:
-    """Measure Hugging Face's `generate` at the same size, decoded by the model's current engine."""
+def hf_baseline(
+    model: AnytimeModel, precision: str, cache: CacheKind, batches: Sequence[int], counts: Sequence[int]
+) -> Candidate:
+    """Return Hugging Face's `generate` at the same size, decoded by the model's engine."""
     assert isinstance(model.config.prior, TransformerConfig)
-    baseline = HFSampler(model.config.prior, model.engine.decode, model.device, DTYPES[precision], cache)
-    return _measure(baseline, model, f"{HF} {cache} {precision}", precision, schedule)
+    sampler = HFSampler(model.config.prior, model.engine.decode, model.device, DTYPES[precision], cache)
+    return Candidate(f"{HF} {cache} {precision}", precision, sampler, batches, counts)
 
 
-def _measure(sampler: Timeable, model: AnytimeModel, series: str, precision: str, schedule: Schedule) -> list[SamplingSpeed]:
-    config, dtype, found = model.config.prior, DTYPES[precision], list[SamplingSpeed]()
+def measure(
+    candidates: Sequence[Candidate], model: AnytimeModel, repeats: int, say: Callable[[SamplingSpeed], None]
+) -> list[SamplingSpeed]:
+    """Measure candidates of the model's size; at each batch size and number of codes they take turns. `say` gets every line."""
+    config, found = model.config.prior, list[SamplingSpeed]()
     assert isinstance(config, TransformerConfig)
-    hardware = measure_hardware(model.device, dtype)
-    for batch in schedule.batches:
-        for count in schedule.counts:
-            (latency,) = latency_by_codes(sampler, [count], batch=batch, repeats=schedule.repeats)
-            roofline = roofline_seconds(config, batch, count, dtype.itemsize, hardware)
+    hardware = {name: measure_hardware(model.device, DTYPES[name]) for name in {c.precision for c in candidates}}
+    points = {(batch, count) for candidate in candidates for batch in candidate.batches for count in candidate.counts}
+    for batch, count in sorted(points):
+        here = [candidate for candidate in candidates if batch in candidate.batches and count in candidate.counts]
+        timed = latencies([(candidate.sampler, count) for candidate in here], batch=batch, repeats=repeats)
+        for candidate, latency in zip(here, timed, strict=True):
+            name = candidate.precision
+            roofline = roofline_seconds(config, batch, count, DTYPES[name].itemsize, hardware[name])
             speed = SamplingSpeed(
-                series=series,
+                series=candidate.series,
                 batch=batch,
                 codes=count,
                 fraction=count / model.length,
@@ -86,31 +99,49 @@ def _measure(sampler: Timeable, model: AnytimeModel, series: str, precision: str
                 decode_fraction=latency.decode_fraction,
                 roofline_seconds=roofline,
                 times_roofline=latency.p50 / roofline,
-                **asdict(hardware),
+                **asdict(hardware[name]),
             )
             found.append(speed)
-            schedule.say(speed)
+            say(speed)
     return found
 
 
-def decide(speeds: Sequence[SamplingSpeed]) -> list[Verdict]:
-    """Decide: ratios to Hugging Face at full length, the cost of decoding, and whether time grows at most linearly."""
+def decide(speeds: Sequence[SamplingSpeed], default: str, ratios: Mapping[int, Sequence[float]] | None = None) -> list[Verdict]:
+    """Decide: ratios of the fastest and of the default engine to Hugging Face at full length, the cost of decoding, and whether
+    time grows at most linearly.
+
+    `ratios` are the least ratios of the default engine to Hugging Face at its fastest, by batch size.
+    """
     full = [speed for speed in speeds if speed.fraction == 1]
     verdicts = list[Verdict]()
     for batch in dict.fromkeys(speed.batch for speed in full):
         here = [speed for speed in full if speed.batch == batch]
-        ours = min((speed for speed in here if speed.series.startswith(OURS)), key=lambda speed: speed.p50, default=None)
+        ours = [speed for speed in here if speed.series.startswith(OURS)]
         theirs = [speed for speed in here if speed.series.startswith(HF)]
-        if ours is None or not theirs:
-            continue
-        for name, among in (("in fp32", [s for s in theirs if s.series.endswith("fp32")]), ("at its fastest", theirs)):
-            if among:
-                baseline = min(among, key=lambda speed: speed.p50)
-                claim = f"batch {batch}: faster than Hugging Face {name}"
-                ratio = f"{baseline.p50 / ours.p50:.2f} times as fast: {ours.series} {ours.p50:.4g} s"
-                evidence = f"{ratio}, {baseline.series} {baseline.p50:.4g} s"
-                verdicts.append(Verdict(claim, ours.p50 < baseline.p50, evidence))
+        for us, named in ((ours, "our fastest engine"), ([s for s in ours if s.series == default], "the default engine")):
+            for them, how in (([s for s in theirs if s.series.endswith("fp32")], "in fp32"), (theirs, "at its fastest")):
+                if us and them:
+                    verdicts.append(_ratio(f"batch {batch}: {named} is faster than Hugging Face {how}", us, them))
+        own = [speed for speed in ours if speed.series == default]
+        for least in (ratios or {}).get(batch, ()) if own and theirs else ():
+            claim = f"batch {batch}: the default engine is at least {least:g} times as fast as Hugging Face at its fastest"
+            verdicts.append(_ratio(claim, own, theirs, least))
     return verdicts + [_decode_overhead(speed) for speed in full if speed.series.startswith(OURS)] + _linearity(speeds)
+
+
+def decide_start_up(found: StartUp, bounds: Sequence[float] = CPU_START_UP) -> list[Verdict]:
+    """Decide whether the first image is there in time."""
+    parts = f"load {found.load_seconds:.2f} s, sample {found.sample_seconds:.2f} s; `import torch` {found.torch_seconds:.2f} s"
+    evidence = f"{found.seconds:.2f} s, median of {found.repeats}: {parts}"
+    claim = "from the import to the first image, beyond `import torch`: at most"
+    return [Verdict(f"{claim} {most:g} s", found.seconds <= most, evidence) for most in bounds]
+
+
+def _ratio(claim: str, ours: Sequence[SamplingSpeed], theirs: Sequence[SamplingSpeed], least: float | None = None) -> Verdict:
+    """Compare the fastest of ours with the fastest of theirs: ours is faster, or `least` times as fast."""
+    us, them = (min(speeds, key=lambda speed: speed.p50) for speeds in (ours, theirs))
+    evidence = f"{them.p50 / us.p50:.2f} times as fast: {us.series} {us.p50:.4g} s, {them.series} {them.p50:.4g} s"
+    return Verdict(claim, us.p50 < them.p50 if least is None else us.p50 * least <= them.p50, evidence)
 
 
 def _decode_overhead(speed: SamplingSpeed) -> Verdict:

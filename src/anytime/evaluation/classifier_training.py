@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from anytime.core import random, storage
 from anytime.core.errors import UserError
+from anytime.core.file_lock import hold_write_lock
 from anytime.core.progress import Reporter, SilentReporter
 from anytime.data import Dataset
 from anytime.data.dataset import Examples, Labels
@@ -132,8 +134,12 @@ def load_or_train_image_classifier(
     device: torch.device,
     reporter: Reporter | None = None,
     cache: Path | None = None,
+    train: bool = True,
 ) -> ClassifierFeatures:
-    """Return a classifier of the dataset's images: from the cache, or trained in a minute on two CPU cores."""
+    """Return a classifier of the dataset's images: from the cache, or trained in a minute on two CPU cores.
+
+    Without `train` a missing one is refused.
+    """
     assert dataset.test is not None
     data = ClassifierData(
         dataset.name,
@@ -141,13 +147,21 @@ def load_or_train_image_classifier(
         LabelledExamples(dataset.validation, labels.validation),
         LabelledExamples(dataset.test, labels.test),
     )
-    return ClassifierFeatures(*_load_or_train(data, config, device, reporter, cache), device)
+    return ClassifierFeatures(*_load_or_train(data, config, device, reporter, cache, train), device)
 
 
 def load_or_train_audio_features(
-    dataset: Dataset, device: torch.device, *, smoke: bool = False, cache: Path | None = None, reporter: Reporter | None = None
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    smoke: bool = False,
+    cache: Path | None = None,
+    reporter: Reporter | None = None,
+    train: bool = True,
 ) -> AudioFeatures:
     """Return the feature network of an audio dataset: from the cache, or trained now, which takes minutes on a CPU.
+
+    Without `train` a missing one is refused.
 
     Spoken digits have a digit classifier (`frechet_digits`). Other audio has a classifier of transforms (`frechet_audio`).
     """
@@ -155,16 +169,17 @@ def load_or_train_audio_features(
     recordings, labels = dataset.train, dataset.labels
     assert isinstance(recordings, Recordings), "audio features are for audio"
     if labels is not None:
-        train = LabelledExamples(recordings.first_crops(), labels.train)
+        examples = LabelledExamples(recordings.first_crops(), labels.train)
         validation = LabelledExamples(dataset.validation, labels.validation)
         held_out = validation if dataset.test is None else LabelledExamples(dataset.test, labels.test)
-        data = ClassifierData(dataset.name, train, validation, held_out, augment_digits)
+        data = ClassifierData(dataset.name, examples, validation, held_out, augment_digits)
     else:
         x, config = recordings.tiles(), replace(config, classes=len(TRANSFORMS))
-        train = LabelledExamples(x, torch.zeros(len(x), dtype=torch.long))  # the transforms are chosen at every step
+        examples = LabelledExamples(x, torch.zeros(len(x), dtype=torch.long))  # the transforms are chosen at every step
         validation, held_out = _transformed(dataset.validation), _transformed(dataset.held_out)
-        data = ClassifierData(dataset.name, train, validation, held_out, augment_transforms)
-    return AudioFeatures(*_load_or_train(data, config, device, reporter, cache), device, spoken_digits=labels is not None)
+        data = ClassifierData(dataset.name, examples, validation, held_out, augment_transforms)
+    found = _load_or_train(data, config, device, reporter, cache, train)
+    return AudioFeatures(*found, device, spoken_digits=labels is not None)
 
 
 def _transformed(x: Examples) -> LabelledExamples:
@@ -174,27 +189,48 @@ def _transformed(x: Examples) -> LabelledExamples:
 
 
 def _load_or_train(
-    data: ClassifierData, config: ClassifierConfig, device: torch.device, reporter: Reporter | None, cache: Path | None
+    data: ClassifierData,
+    config: ClassifierConfig,
+    device: torch.device,
+    reporter: Reporter | None,
+    cache: Path | None,
+    train: bool = True,
 ) -> tuple[Classifier, ClassifierReport]:
-    """Return a trained classifier; the cache is keyed by data, config and format."""
+    """Return a trained classifier; the cache is keyed by data, config and format.
+
+    Processes wait for each other. Trained at the same time on a GPU, their classifiers would differ.
+    """
     reporter = reporter or SilentReporter()
     facts = {"kind": FORMAT, "config": asdict(config), "data": data.digest}
     path = (cache or cache_dir()) / "classifiers" / f"{data.name}-{facts_key(facts)}.safetensors"
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # torch's layers and the loop use it
+    devices = [device] if device.type == "cuda" else []
+    with _held(path), torch.random.fork_rng(devices=devices):  # torch's layers and the loop use it
         classifier = Classifier(tuple(to_maps(data.train.x[:1]).shape[1:]), config)
         if path.is_file():
             try:
                 tensors, recorded, _ = storage.read_tensors(path)
                 classifier.load_state_dict(tensors)
                 return classifier, ClassifierReport(**recorded["report"])
-            except storage.DamagedFileError:
+            except (storage.DamagedFileError, RuntimeError, KeyError, TypeError):
                 pass  # it can be trained again
+        if not train:
+            where = f"there is no trained classifier of {data.name} at {path}"
+            raise UserError(f"{where}; copy there the one that the measurements were made with")
         report = _train(classifier, data, device, reporter)
-    try:
-        storage.write_tensors(path, classifier.state_dict(), {**facts, "report": asdict(report)})
-    except UserError as error:  # costs time at the next start, nothing else
-        reporter.say(f"continuing without saving the classifier: {error}")
+        try:
+            storage.write_tensors(path, classifier.state_dict(), {**facts, "report": asdict(report)})
+        except UserError as error:  # costs time at the next start, nothing else
+            reporter.say(f"continuing without saving the classifier: {error}")
     return classifier, report
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold the lock of the cache, where files can be written and locked."""
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            stack.enter_context(hold_write_lock(path))
+        yield
 
 
 def _train(classifier: Classifier, data: ClassifierData, device: torch.device, reporter: Reporter) -> ClassifierReport:

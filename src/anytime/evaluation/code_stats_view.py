@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from anytime.core.config import from_dict
+from anytime.core.errors import UserError
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.results import Row, column, select
 from anytime.evaluation.html import image
@@ -25,23 +28,21 @@ def stats_from_evaluation(rows: Sequence[Row]) -> CodeStats | None:
     errors, bits = select(rows, series="error"), select(rows, series="bits")
     if not errors or not bits:
         return None
-    error, entropy = column(errors, "error"), column(bits, "entropy")
-    return CodeStats(
-        examples=bits[0]["examples"],
-        bits=column(bits, "bits"),
-        entropy=entropy,
-        error_examples=errors[0]["examples"],
-        error=error,
-        gain=column(errors[1:], "gain"),
-        warnings=code_warnings(error, entropy),
-    )
+    try:
+        error, entropy = column(errors, "error"), column(bits, "entropy")
+        found = {"examples": bits[0]["examples"], "bits": column(bits, "bits"), "entropy": entropy, "error": error}
+        found |= {"error_examples": errors[0]["examples"], "gain": column(errors[1:], "gain")}
+    except KeyError as error_key:
+        raise UserError(f"a row of the evaluation lacks {error_key}; evaluate the model again") from None
+    stats = from_dict(CodeStats, found, "the evaluation's code statistics")
+    return replace(stats, warnings=code_warnings(stats.error or [], stats.entropy or []))
 
 
-def code_stats_section(stats: CodeStats | None) -> list[str]:
+def code_stats_section(stats: CodeStats | None, *, smoke: bool = False) -> list[str]:
     """Return the parts of an HTML page; none if the run has no statistics of its codes."""
     if stats is None or stats.gain is None:
         return []
-    warnings = [f"<p><strong>Warning: {html.escape(text)}.</strong></p>" for text in stats.warnings or []]
+    warnings = [f"<p><strong>{_label(smoke)}: {html.escape(text)}.</strong></p>" for text in stats.warnings or []]
     figure = [image("png", plot_png(_figure(stats)), CAPTION)] if can_plot() else []
     return ["<h2>Code statistics</h2>", *warnings, *figure]
 
@@ -71,7 +72,11 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     return "".join(BLOCKS[round(max(0.0, part) / top * (len(BLOCKS) - 1))] for part in parts)
 
 
-def lines(stats: CodeStats) -> list[str]:
+def _label(smoke: bool) -> str:
+    return "Usual at smoke scale" if smoke else "Warning"
+
+
+def lines(stats: CodeStats, *, smoke: bool = False) -> list[str]:
     """Return the terminal view: a sparkline for each quantity, a table of some positions, the warnings."""
     quantities = {"gain": stats.gain, "entropy": stats.entropy, "bits": stats.bits}
     columns = {name: values for name, values in quantities.items() if values is not None}
@@ -85,4 +90,4 @@ def lines(stats: CodeStats) -> list[str]:
         output.append("    ".join([f"{position:>4}", *cells]))
     if stride > 1:
         output.append(f"shown: the first code, every multiple of {stride}, and the last")
-    return [*output, *(f"warning: {text}" for text in stats.warnings or [])]
+    return [*output, *(f"{_label(smoke).lower()}: {text}" for text in stats.warnings or [])]

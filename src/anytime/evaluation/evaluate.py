@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ import torch
 
 from anytime.autoencoders.quantizer import codebook_usage
 from anytime.core.errors import UserError
-from anytime.core.progress import Reporter
+from anytime.core.progress import Reporter, WholeReporter, default_reporter
 from anytime.core.results import Row, select
 from anytime.data import Dataset
 from anytime.data.audio_io import SAMPLE_RATE
@@ -42,6 +42,8 @@ class EvaluationSettings:
     temperature: float = 1.0
     repeats: int = REPEATS
     """Largest number of requests for each latency."""
+    smoke: bool = False
+    """Whether warnings are usual, because the model or the measurement is of smoke scale."""
 
     def __post_init__(self) -> None:
         if self.samples < MIN_EXAMPLES:
@@ -58,7 +60,7 @@ class EvaluationSettings:
 class Workspace:
     """Where an evaluation keeps partial results, and where it reports."""
 
-    reporter: Reporter
+    reporter: Reporter = field(default_factory=default_reporter)
     folder: Path | None = None  # what a killed evaluation resumes from
     cache: Path | None = None  # what depends on the data alone
 
@@ -119,9 +121,10 @@ def evaluate(adapter: Adapter, workspace: Workspace) -> list[Row]:
     adapter's own rows, and `speed` by fraction.
     """
     model, dataset, network, settings = adapter.model, adapter.dataset, adapter.network, adapter.settings
-    folder, cache, reporter = workspace.folder, workspace.cache, workspace.reporter
     check_shape(model, dataset)
     check_examples(dataset)
+    workspace = replace(workspace, reporter=WholeReporter(workspace.reporter, _planned(adapter)))
+    folder, cache, reporter = workspace.folder, workspace.cache, workspace.reporter
     real = reference_statistics(dataset.published_train, network, cache, reporter)
     return [
         *sample_rows(
@@ -135,6 +138,14 @@ def evaluate(adapter: Adapter, workspace: Workspace) -> list[Row]:
         *adapter.extra_rows(workspace),
         *speed_rows(model, settings, reporter, adapter.latency_batch),
     ]  # fmt: skip
+
+
+def _planned(adapter: Adapter) -> dict[str, int]:
+    """Return the stages in which examples pass through the feature network, with their number: nearly all of the time."""
+    dataset, settings = adapter.dataset, adapter.settings
+    held_out, fractions = len(dataset.held_out), len(settings.fractions)
+    counts = (len(dataset.published_train), settings.samples * fractions, held_out * fractions, held_out)
+    return dict(zip(("reference", "samples", "reconstructions", "held-out"), counts, strict=True))
 
 
 def code_rows(model: AnytimeModel, dataset: Dataset) -> list[Row]:

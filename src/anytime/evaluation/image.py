@@ -98,7 +98,7 @@ class ImageEvaluation(Adapter):
     def summary(self, rows: Sequence[Row], folder: Path) -> Summary:
         """Return tables, notes, grids and curves."""
         images = {**self.grids(), "neighbours": self.neighbour_grid(rows), **curves(rows, PLOTS)}
-        return Summary([main_table(rows), *classifier_tables(rows)], notes(rows), images, CAPTIONS)
+        return Summary([main_table(rows), *classifier_tables(rows)], notes(rows, smoke=self.settings.smoke), images, CAPTIONS)
 
     def grids(self) -> dict[str, bytes]:
         """Return PNG files of samples and reconstructions, a row for each fraction of the codes."""
@@ -218,7 +218,7 @@ def classifier_tables(rows: Sequence[Row]) -> list[Table]:
     return [Table(head, body)]
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
+def notes(rows: Sequence[Row], *, smoke: bool = False) -> list[str]:
     """Return the sentences below the tables: how it was measured, reference values, warnings."""
     name = distance_name(rows)
     (data,), sampled = select(rows, series="held-out data"), select(rows, series="samples")
@@ -235,7 +235,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         f"The training image nearest to a sample is {near['distance']:.3f} away, that nearest to a held-out image "
         f"{near['held_out_distance']:.3f} (medians of {near['samples']}, root mean square of pixels in [0, 1]).",
         memorisation_text(copies),
-        *warning_notes(rows, *_length_warnings(sampled, name)),
+        *warning_notes(rows, *_length_warnings(sampled, name), smoke=smoke),
     ]
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from anytime.autoencoders.vqvae import AutoencoderConfig
-from anytime.core import storage
+from anytime.core import results, storage
 from anytime.core.config import from_dict, read_json
 from anytime.core.errors import UserError
 from anytime.core.results import select
@@ -94,8 +94,8 @@ def add_evaluation(folder: Path, path: Path) -> Path:
 
 def read_evaluation(path: Path, model: str, folder: Path) -> dict[str, Any]:
     """Read an evaluation of the model with this hash, whose bundle is `folder`."""
-    data = read_json(path)
-    theirs = data.get("environment", {}).get("model", "unknown")
+    data = asdict(results.read(path))
+    theirs = str(data["environment"].get("model", "unknown"))
     if theirs != model:
         raise UserError(
             f"{path} is of another model ({theirs[:12]}…, the bundle is {model[:12]}…); "

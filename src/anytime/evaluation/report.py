@@ -27,6 +27,7 @@ from anytime.metrics.code_stats import read_code_stats
 from anytime.metrics.reconstruction import error_by_codes, mean_errors
 from anytime.model import AnytimeModel
 from anytime.training import log
+from anytime.training.run_dir import is_smoke, read_starts
 from anytime.training.sample_grids import code_rows
 
 REPORT_EXAMPLES = 2000  # held-out examples for the error curve: enough for three digits, seconds on a CPU
@@ -95,7 +96,7 @@ def _page(folder: Path, model: AnytimeModel, errors: list[float], rows: np.ndarr
         image("png", png_bytes(rows), "The same samples from a quarter, a half, three quarters and all of their codes."),
         image("gif", animation, "A batch refined code by code."),
         *_curves(metrics, errors, "samples in [-1, 1]" if model.is_audio else "pixels in [0, 1]"),
-        *code_stats_section(read_code_stats(folder)),
+        *code_stats_section(read_code_stats(folder), smoke=is_smoke(folder)),
         "<h2>Provenance</h2>",
         _table(folder, metrics),
     ]
@@ -127,7 +128,7 @@ def _curves(metrics: list[dict[str, Any]], errors: list[float], unit: str) -> li
 
 
 def _table(folder: Path, metrics: list[dict[str, Any]]) -> str:
-    start = read_json(folder / "environment.json")["starts"][-1]
+    start = read_starts(folder / "environment.json")[-1]
     rows = {name: str(start[name]) for name in ("command", "data", "examples", "hardware", "torch", "commit", "date")}
     for stage in dict.fromkeys(line["stage"] for line in metrics):
         best = min((line for line in metrics if line["stage"] == stage), key=lambda line: float(line["validation"]["loss"]))

@@ -88,8 +88,9 @@ def codes_note(rows: Sequence[Row], example: str) -> str:
     )
 
 
-def warning_notes(rows: Sequence[Row], *more: str) -> list[str]:
-    """Return the warnings of the rows and of the code statistics as sentences."""
+def warning_notes(rows: Sequence[Row], *more: str, smoke: bool = False) -> list[str]:
+    """Return the warnings of the rows and of the code statistics as sentences; at smoke scale they are no alarm."""
     found = dict.fromkeys(f"{row['series']}: {row['warning']}" for row in rows if "warning" in row)
     codes = code_warnings(column(select(rows, series="error"), "error"), column(select(rows, series="bits"), "entropy"))
-    return [f"Warning, {text}." for text in [*found, *codes, *more]]
+    label = "Usual at smoke scale" if smoke else "Warning"
+    return [f"{label}, {text}." for text in [*found, *codes, *more]]

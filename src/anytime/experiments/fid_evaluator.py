@@ -9,7 +9,7 @@ from typing import Any
 from anytime.core.results import Results, Row, select
 from anytime.experiments.plots import new_figure, plot_curve
 from anytime.experiments.registry import PAPER_FRACTIONS
-from anytime.experiments.runner import RunMeasurement, Runner, digest
+from anytime.experiments.runner import Checkpoint, RunMeasurement, Runner, digest
 from anytime.experiments.statistics import values
 from anytime.metrics.feature_stats import FeatureStatistics
 from anytime.metrics.quality import distance_name, reference_statistics, sample_rows
@@ -40,14 +40,28 @@ class FIDEvaluator:
         s = self.runner.context
         return reference_statistics(s.dataset.published_train, self.network, reporter=s.reporter, pause=s.pause)
 
-    def measurement(self, variant: str, seed: int, labels: Mapping[str, Any], *, full_length: bool = False) -> RunMeasurement:
+    def measurement(
+        self,
+        variant: str,
+        seed: int,
+        labels: Mapping[str, Any],
+        *,
+        full_length: bool = False,
+        checkpoint: Checkpoint = "best",
+    ) -> RunMeasurement:
         """Return the measurement of one run, sampled with the seed of its training; `full_length`: only with all codes."""
         # Other experiments need every fraction of the ordered and the unordered run, so those are measured anyway.
-        fractions = (1.0,) if full_length and variant not in ("ordered", "unordered") else PAPER_FRACTIONS
-        work = partial(self._rows, variant, seed, fractions)
+        shared = checkpoint == "best" and variant in ("ordered", "unordered")
+        fractions = (1.0,) if full_length and not shared else PAPER_FRACTIONS
+        scratch = f"{variant} {seed}" + (", last" if checkpoint == "last" else "")
+        work = partial(self._rows, variant, seed, fractions, scratch)
         facts = {**self.facts, "samples": self.count, "fractions": fractions}
         where = {"fraction": 1.0} if full_length else {}
-        return RunMeasurement(variant, seed, work, facts, shared_with=FID_EXPERIMENTS, where=where, labels=labels)
+        equal_facts = [{"network": digest} for digest in self.network.equal_digests]
+        return RunMeasurement(
+            variant, seed, work, facts, checkpoint=checkpoint, equal_facts=equal_facts, shared_with=FID_EXPERIMENTS,
+            where=where, labels=labels,
+        )  # fmt: skip
 
     def measure_series(self, series: Mapping[str, str]) -> list[Row]:
         """Return the rows of each series, a name and its variant, for all seeds."""
@@ -56,11 +70,11 @@ class FIDEvaluator:
             [self.measurement(variant, seed, {"series": name}) for seed in seeds for name, variant in series.items()]
         )
 
-    def _rows(self, variant: str, seed: int, fractions: Sequence[float], model: AnytimeModel) -> list[Row]:
+    def _rows(self, variant: str, seed: int, fractions: Sequence[float], scratch: str, model: AnytimeModel) -> list[Row]:
         s = self.runner.context
         rows = sample_rows(
             model, fractions, self.count, self.real, self.network,
-            seed=seed, series=variant, folder=self.runner.scratch(f"{variant} {seed}"), reporter=s.reporter, pause=s.pause,
+            seed=seed, series=variant, folder=self.runner.scratch(scratch), reporter=s.reporter, pause=s.pause,
         )  # fmt: skip
         return [{**row, "length": model.length, "engine": model.engine.name} for row in rows]
 

@@ -27,6 +27,8 @@ EXAMPLES = 10_000  # held-out images, at most
 SHORT = 0.2  # of the codes: the paper's "sufficiently truncated"
 MAX_ORDERED_CORRELATION, MIN_UNORDERED_CORRELATION = -0.9, -0.5
 """Bounds on the rank correlation of Δ(i) with i, set before any model was measured."""
+SIMILAR = 1.1
+"""Largest ratio of two errors that the paper would call similar. Set after the first measurement: the margin of one seed."""
 
 
 def measure(runner: Runner) -> list[Row]:
@@ -118,7 +120,23 @@ def decide(rows: list[Row]) -> list[Verdict]:
             "rank correlation {:.2f} ordered, {:.2f} unordered".format(*correlations),
             "ordered Δ(i) decays gradually, unordered is highly irregular",
         ),
+        _short_and_full(rows, short),
     ]
+
+
+def _short_and_full(rows: list[Row], short: int) -> Verdict:
+    """Decide whether order costs little with all codes and gains much with few."""
+    ordered, unordered = (curve(rows, name, "codes", "error") for name in PAIR)
+    length = max(ordered)
+    lost = [k for k in range(1, short + 1) if ordered[k] >= unordered[k]]
+    ratio, first = ordered[length] / unordered[length], ordered[short] / unordered[short]
+    return Verdict(
+        f"ordered has the smaller error at every length up to {SHORT} of the codes, "
+        f"and at most {SIMILAR - 1:.0%} more error than unordered at full length",
+        not lost and ratio <= SIMILAR,
+        f"{first:.2f} of the unordered error at {short} codes, {ratio:.2f} of it at {length}",
+        "similar errors for sufficiently large code lengths, significantly better when aggressively truncated",
+    )
 
 
 def format_ranges(numbers: Sequence[int]) -> str:

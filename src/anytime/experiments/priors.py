@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import mean
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from jaxtyping import UInt8
 from torch import Tensor
 
-from anytime.core.results import Results, Row, Verdict
+from anytime.core import storage
+from anytime.core.errors import UserError
+from anytime.core.results import Results, Row, Verdict, select
 from anytime.experiments.fid_evaluator import FIDEvaluator, fid_by_fraction, fid_figure, fid_label
 from anytime.experiments.registry import PAPER_FRACTIONS
 from anytime.experiments.runner import RunMeasurement, Runner, digest
@@ -33,14 +36,30 @@ def measure(runner: Runner) -> list[Row]:
             labels = {"series": series, "seed": seed}
             bits = RunMeasurement(variant, seed, partial(bits_row, x=x), facts, part="bits", labels=labels)
             runs += [bits, evaluator.measurement(variant, seed, labels)]
-    return runner.measure_runs(runs)
+    rows = runner.measure_runs(runs)
+    check_same_codes(rows)
+    return rows
+
+
+def check_same_codes(rows: Sequence[Row]) -> None:
+    """Refuse priors that were trained on the codes of different autoencoders, as on machines without each other's runs."""
+    for seed in {row["seed"] for row in rows}:
+        own = select(rows, seed=seed)
+        models = {series: {row["model"] for row in select(own, series=series)} for series in SERIES}
+        autoencoders = {row.get("autoencoder") for row in own if "bits_per_code" in row}
+        if len(autoencoders) > 1 or any(len(digests) > 1 for digests in models.values()):
+            raise UserError(
+                f"the measurements of seed {seed} are of different trainings; remove those of {', '.join(SERIES.values())}, "
+                "and train and measure the three in one runs directory"
+            )
 
 
 def bits_row(model: AnytimeModel, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
     """Return the prior's bits per code and its number of weights."""
     bits = mean(bits_by_position(model.prior, encode_dataset(model.autoencoder, x)))
     weights = sum(parameter.numel() for parameter in model.prior.parameters())
-    return [{"bits_per_code": bits, "examples": len(x), "weights": weights}]
+    autoencoder = storage.digest(model.autoencoder.state_dict())[:16]
+    return [{"bits_per_code": bits, "examples": len(x), "weights": weights, "autoencoder": autoencoder}]
 
 
 def decide(rows: list[Row]) -> list[Verdict]:

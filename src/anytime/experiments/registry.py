@@ -83,11 +83,12 @@ _ALL = (
     ),
     Experiment(
         "audio", "Appendix B", "audio by code length: ordered ahead, low band first, digits classified, early",
-        ("audiomnist", "vctk"), (*PAIR, *BEST_PAIR), takes_samples=True, is_audio=True, shows_images=True,
+        ("audiomnist", "vctk"), (*PAIR, *BEST_PAIR), multi_seed=True, takes_samples=True, is_audio=True, shows_images=True,
     ),
     Experiment(
         "vae", "Appendix C.1", "gain and error by code length of VAEs: ordered regular and better when short",
-        ("cifar10",), ("ordered-vae", "standard-vae"), multi_seed=True, scale="short",
+        ("cifar10",), ("ordered-vae", "standard-vae", "ordered-vae-0.002", "standard-vae-0.002"),
+        multi_seed=True, scale="short",
     ),
     _FID(
         "priors", "Appendix C.2", "Transformer, LSTM, PixelCNN on the same codes: PixelCNN worse, except at 0.2",

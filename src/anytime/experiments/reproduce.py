@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.core.plots import can_plot, plot_png
 from anytime.core.results import Results, read, results_file
@@ -40,6 +41,8 @@ def check_overwrite(out: Path, experiment: str, dataset: str, scale: Scale) -> N
 def reproduce(experiment: Experiment, context: ExperimentContext, out: Path) -> ExperimentOutput:
     """Train what is needed, measure, decide, write and draw. Raises `Paused` when the time is over."""
     module, runner = importlib.import_module(experiment.module), Runner(experiment.name, context)
+    if str(environment(context.device)["commit"]).endswith("-dirty") and not context.smoke:
+        context.reporter.say("warning: the code has uncommitted changes, so nobody can repeat these numbers; commit it first")
     rows = module.measure(runner)
     return write_results(runner.results(rows, module.decide(rows)), out)
 

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
+from typing import Any
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from anytime.baselines.vae import VAE
-from anytime.core.results import Row, Verdict, curve
+from anytime.core.results import Results, Row, Verdict, curve, select
 from anytime.experiments import ordering
-from anytime.experiments.runner import Runner, digest
+from anytime.experiments.runner import RunMeasurement, Runner, digest
 from anytime.experiments.statistics import combine_seeds
+from anytime.experiments.variants import VAE_VARIANCES, with_variance
 from anytime.metrics.reconstruction import mean_errors
 
 SERIES = {"ordered": "ordered-vae", "standard": "standard-vae"}
-"""Series -> variant."""
-draw = ordering.draw
+"""Series -> variant with the recipe's variance of the decoder."""
 GAIN_SHARE = 0.999
 """The codes with this share of the gain are also ranked separately, as evidence. The verdict ranks all codes."""
 
 
 def measure(runner: Runner) -> list[Row]:
-    """Return the held-out error from the first 0, 1, …, K groups of the mean code."""
+    """Return the held-out error from the first 0, 1, …, K groups of the mean code, for each variance of the decoder."""
     x = runner.context.dataset.held_out[: ordering.EXAMPLES]
-    rows = runner.measure_series(SERIES, lambda model, seed: model_rows(model, x), {"x": digest(x)})
-    runner.notes.append(f"errors of {len(x):,} held-out images, decoder variance {rows[0]['variance']:g}")
-    return rows
+    runs = [
+        RunMeasurement(
+            with_variance(variant, variance), seed, partial(model_rows, x=x), {"x": digest(x)},
+            labels={"series": series, "seed": seed},
+        )
+        for seed in runner.context.seeds
+        for variance in VAE_VARIANCES
+        for series, variant in SERIES.items()
+    ]  # fmt: skip
+    variances = " and ".join(f"{variance:g}" for variance in VAE_VARIANCES)
+    runner.notes.append(f"errors of {len(x):,} held-out images, decoder variance {variances}")
+    return runner.measure_runs(runs)
 
 
 def model_rows(model: VAE, x: UInt8[Tensor, "n channel height width"]) -> list[Row]:
@@ -36,8 +48,18 @@ def model_rows(model: VAE, x: UInt8[Tensor, "n channel height width"]) -> list[R
     return ordering.error_rows(errors, examples=len(x), variance=model.config.variance)
 
 
+def by_variance(rows: Sequence[Row]) -> dict[float, list[Row]]:
+    """Return the rows of each variance of the decoder, the largest variance first."""
+    return {variance: select(rows, variance=variance) for variance in sorted({row["variance"] for row in rows}, reverse=True)}
+
+
 def decide(rows: list[Row]) -> list[Verdict]:
-    """Decide the claims of the appendix by the mean of the seeds and by each seed."""
+    """Decide the claims of the appendix for each variance of the decoder."""
+    return [verdict for variance, own in by_variance(rows).items() for verdict in _decide(own, f"variance {variance:g}")]
+
+
+def _decide(rows: list[Row], name: str) -> list[Verdict]:
+    """Decide the claims for one variance by the mean of the seeds and by each seed."""
     each = [[row for row in rows if row["seed"] == seed] for seed in sorted({row["seed"] for row in rows})]
     correlations = [[ordering.gain_correlation(own, series) for series in SERIES] for own in (rows, *each)]
     texts = "; ".join(f"{a:.2f} ordered, {b:.2f} standard" for a, b in correlations[1:])
@@ -51,13 +73,13 @@ def decide(rows: list[Row]) -> list[Verdict]:
     where = f"not below at {ordering.format_ranges(lost)} groups; " if lost else ""
     return [
         Verdict(
-            ordering.ordering_claim("standard"),
+            f"{name}: {ordering.ordering_claim('standard')}",
             combine_seeds([ordering.is_ordered(*own) for own in correlations[1:]], ordering.is_ordered(*correlations[0])),
             f"rank correlation {texts}; {among}",
             "the standard VAE has irregular Δ(i), the ordered VAE much better ordering",
         ),
         Verdict(
-            "ordered has the smaller error at every length below full",
+            f"{name}: ordered has the smaller error at every length below full",
             combine_seeds([not _lost(own) for own in each], not lost),
             f"{where}{errors}",
             "the ordered VAE has better reconstructions under different truncated code lengths",
@@ -79,3 +101,9 @@ def _lost(rows: Sequence[Row]) -> list[int]:
     """Return the lengths below full at which ordered is not better."""
     ordered, standard = (curve(rows, series, "codes", "error") for series in SERIES)
     return [k for k in range(1, max(ordered)) if ordered[k] >= standard[k]]
+
+
+def draw(results: Results) -> Any:
+    """Draw gains and errors by number of groups, one curve for each series and variance."""
+    named = [{**row, "series": f"{row['series']}, variance {row['variance']:g}"} for row in results.rows]
+    return ordering.draw(replace(results, rows=named))

@@ -27,6 +27,8 @@ from anytime.training.run import train, training_subset
 from anytime.training.run_dir import RunPaths, check_finished_run
 from anytime.training.stages import AutoencoderStage, FinetuneStage, PriorStage
 
+VAE_VARIANCES = (0.01, 0.002)
+"""Variances of a VAE's decoder; the first is the recipe's."""
 TRAIN_SIZES = (25_000, 10_000, 5_000)
 CIFAR10_EXAMPLES = 50_000  # a smoke run takes the same share of its examples as `examples` is of these
 MIN_EXAMPLES = 32  # a smoke run's batch
@@ -45,6 +47,7 @@ class Variant:
     examples: int | None = None  # training images; None for all
     reduction: Reduction | None = None  # of the autoencoder's loss
     select_by: Literal["total", "reconstruction"] | None = None  # validation loss that selects the autoencoder's epoch
+    variance: float | None = None  # of a VAE's decoder; None for the recipe's
     reuse: str | None = None  # the variant whose first stages are the same
     run_suffix: str | None = None  # follows the recipe in the run's name; None for the variant's name
 
@@ -55,9 +58,10 @@ class Variant:
 
     @property
     def overrides(self) -> list[str]:
-        """Return the settings that change in both stages of the autoencoder, as `--set` takes them."""
+        """Return the settings that change, as `--set` takes them: of both stages of the autoencoder, and of a VAE."""
         changes = {"reduction": self.reduction, "select_by": self.select_by}
-        return [f"{stage}.{key}={value}" for key, value in changes.items() if value for stage in ("pretrain", "ordered")]
+        stages = [f"{stage}.{key}={value}" for key, value in changes.items() if value for stage in ("pretrain", "ordered")]
+        return stages + ([f"model.variance={self.variance:g}"] if self.variance else [])
 
     def run_name(self, dataset: str, scale: Scale, seed: int) -> str:
         """Return the name of the run directory.
@@ -87,6 +91,15 @@ def with_examples(variant: str, examples: int | None) -> str:
     return variant if examples is None else f"{variant}-{examples // 1000}k"
 
 
+def with_variance(variant: str, variance: float) -> str:
+    """Return the VAE's variant with that variance of the decoder.
+
+    >>> with_variance("ordered-vae", 0.002), with_variance("ordered-vae", 0.01)
+    ('ordered-vae-0.002', 'ordered-vae')
+    """
+    return variant if variance == VAE_VARIANCES[0] else f"{variant}-{variance:g}"
+
+
 _ALL = (
     Variant(name="ordered"),
     Variant(name="unordered", truncation="full", reuse="ordered"),
@@ -106,6 +119,8 @@ _ALL = (
     ),
     Variant(name="ordered-vae", recipe="vae"),
     Variant(name="standard-vae", recipe="vae", truncation="full", reuse="ordered-vae"),
+    Variant(name="ordered-vae-0.002", recipe="vae", variance=0.002),
+    Variant(name="standard-vae-0.002", recipe="vae", truncation="full", reuse="ordered-vae-0.002", variance=0.002),
     Variant(name="sums", reduction="sum"),
     Variant(name="sums-by-reconstruction", reduction="sum", select_by="reconstruction"),
     Variant(name="means-by-reconstruction", select_by="reconstruction"),
@@ -144,7 +159,7 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
     """Plan the run of a variant: `runs/cifar10-paper-short-ordered-0`. `local` says that the data is a local copy."""
     variant = VARIANTS[name]
     recipe = partial(build_config, dataset.name, variant.recipe, dataset.shape)
-    length, examples = None, variant.examples
+    length, examples, overrides = None, variant.examples, list(variant.overrides)
     if variant.fraction:
         unchanged = recipe()
         assert isinstance(unchanged, RunConfig)
@@ -153,7 +168,9 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
         examples = max(MIN_EXAMPLES, examples * SMOKE_EXAMPLES // CIFAR10_EXAMPLES)
     changed = partial(recipe, truncation=variant.truncation, layout=variant.layout, prior=variant.prior, length=length)
     full = changed(overrides=variant.overrides)
-    config = changed(scale=scale, examples=examples, seed=seed, device=device, overrides=variant.overrides)
+    if examples:
+        overrides += equal_steps(changed(scale=scale), len(dataset.train), examples)
+    config = changed(scale=scale, examples=examples, seed=seed, device=device, overrides=overrides)
     epochs = [" + ".join(str(stage.epochs) for stage in stages(each).values()) for each in (config, full)]
     run_name = variant.run_name(dataset.name, scale, seed)
     reuse = VARIANTS[variant.reuse].run_name(dataset.name, scale, seed) if variant.reuse else None
@@ -164,12 +181,23 @@ def plan(name: str, dataset: Dataset, scale: Scale, seed: int, device: str, runs
     words += [] if scale == "full" else ["--scale", scale]
     words += ["--truncation", variant.truncation] if variant.truncation else []
     words += ["--set", f"examples={config.examples}"] if variant.examples else []
-    words += [word for override in variant.overrides for word in ("--set", override)]
+    words += [word for override in overrides for word in ("--set", override)]
     words += ["--data", "DIR"] if local else []
     words += ["--seed", str(seed)] if seed else []
     words += ["--reuse", f"runs/{reuse}"] if reuse else []
     words += ["--out", f"runs/{run_name}"]
     return PlannedRun(variant, config, runs / run_name, runs / reuse if reuse else None, shlex.join(words), *epochs)
+
+
+def equal_steps(config: AnyRunConfig, available: int, examples: int) -> list[str]:
+    """Return the epochs with which `examples` examples take as many steps as all that are available, as `--set` takes them."""
+    every = min(available, config.examples or available)
+
+    def epochs(stage: AutoencoderStage | VAEStage | PriorStage | FinetuneStage) -> int:
+        steps = [max(1, count // stage.batch) for count in (every, examples)]
+        return max(1, round(stage.epochs * steps[0] / steps[1]))
+
+    return [f"{name}.epochs={epochs(stage)}" for name, stage in stages(config).items()]
 
 
 def ensure_trained(run: PlannedRun, dataset: Dataset, device: torch.device, reporter: Reporter, pause: Pause) -> TrainingRecord:

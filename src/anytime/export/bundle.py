@@ -20,7 +20,7 @@ from anytime.models import registry
 from anytime.models.registry import CONFIG, WEIGHTS
 from anytime.sampling import quality_table
 from anytime.training import log
-from anytime.training.run_dir import RunPaths, read_config
+from anytime.training.run_dir import RunPaths, read_config, read_starts
 from anytime.training.truncate_model import truncate_model
 
 CODEBOOK = "autoencoder.quantizer.codebook"
@@ -98,7 +98,7 @@ def bundle(
 
 def _training_record(run: Path, formats: WeightFormats) -> TrainingRecord:
     paths, config, stats = RunPaths(run), read_config(run), read_code_stats(run)
-    start = read_json(paths.environment)["starts"][-1]
+    start = read_starts(paths.environment)[-1]
     seconds: dict[str, float] = {}
     for line in log.read(paths.metrics):
         seconds[line["stage"]] = seconds.get(line["stage"], 0.0) + line["seconds"]

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import storage
-from anytime.core.config import read_json
+from anytime.core.config import from_dict, read_json
+from anytime.core.errors import UserError
 from anytime.data.dataset import Examples
 from anytime.data.loader import to_float
 from anytime.metrics.reconstruction import error_by_codes, gains
@@ -48,6 +49,12 @@ class CodeStats:
     error: list[float] | None = None  # at 0, 1, …, length codes
     gain: list[float] | None = None  # Δ(i)
     warnings: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        values = {len(found) for found in (self.bits, self.entropy, self.gain) if found is not None}
+        values |= {len(self.error) - 1} if self.error is not None else set()
+        if len(values) > 1 or not all(values) or min(self.error or [0.0]) < 0:
+            raise UserError("code statistics need a value for every position, and errors of at least 0 from no code on")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was measured, for a JSON file."""
@@ -163,14 +170,17 @@ def copy_code_stats(run_dir: Path, other: Path, stages: Collection[str]) -> None
     """Copy the statistics of another run's stages, which this run reuses."""
     for stage, found in _stages(other).items():
         if stage in stages:
-            write_code_stats(run_dir, stage, CodeStats(**found))
+            write_code_stats(run_dir, stage, from_dict(CodeStats, found, str(other / FILE)))
 
 
 def read_code_stats(run_dir: Path) -> CodeStats | None:
     """Return a run's statistics of all stages together, the latest of each; None if it wrote none."""
     found = {key: value for stage in _stages(run_dir).values() for key, value in stage.items()}
-    return CodeStats(**found) if found else None
+    return from_dict(CodeStats, found, str(run_dir / FILE)) if found else None
 
 
 def _stages(run_dir: Path) -> dict[str, dict[str, Any]]:
-    return read_json(run_dir / FILE) if (run_dir / FILE).is_file() else {}
+    stages = read_json(run_dir / FILE) if (run_dir / FILE).is_file() else {}
+    if not all(isinstance(found, dict) for found in stages.values()):
+        raise UserError(f"{run_dir / FILE} does not hold the statistics of stages; restore it or remove it")
+    return stages

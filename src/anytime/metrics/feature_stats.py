@@ -162,10 +162,17 @@ def _resume(
         return fresh_start
     try:
         tensors, recorded, _ = storage.read_tensors(path)
-    except storage.DamagedFileError:  # it can be computed again
+        done = recorded.pop("done")
+        if recorded != facts or type(done) is not int or done < 0:
+            return fresh_start
+        return done, [_statistics(tensors, index, done, network) for index in range(series)]
+    except (storage.DamagedFileError, KeyError, ValueError):  # it can be computed again
         return fresh_start
-    done = int(recorded.pop("done"))
-    if recorded != facts:
-        return fresh_start
-    sums = [[tensors[f"{index}/{name}"].to(network.device) for name in ("total", "outer")] for index in range(series)]
-    return done, [FeatureStatistics(Moments(done, *sums[index]), tensors[f"{index}/kept"]) for index in range(series)]
+
+
+def _statistics(tensors: Mapping[str, Tensor], index: int, done: int, network: FeatureNetwork) -> FeatureStatistics:
+    """Return the statistics of one series; raise a `ValueError` if they are of another size."""
+    total, outer, kept = (tensors[f"{index}/{name}"] for name in ("total", "outer", "kept"))
+    if (total.shape, outer.shape) != ((network.size,), (network.size, network.size)) or kept.shape[1:] != (network.size,):
+        raise ValueError("statistics of another size")
+    return FeatureStatistics(Moments(done, total.to(network.device), outer.to(network.device)), kept)

@@ -28,6 +28,8 @@ class FeatureNetwork(ABC):
     """Ending of the keys of the other metrics on its features."""
     digest: str
     """Identifies the function that is computed; cached features of another network are not used."""
+    equal_digests: tuple[str, ...] = ()
+    """Digests of the same network computed otherwise, whose cached distances may be used."""
     size: int
     """Length of a feature vector."""
     batch: int

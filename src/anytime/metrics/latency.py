@@ -101,27 +101,41 @@ def latency_by_codes(
     clock: Clock = time.perf_counter,
     progress: Callable[[int], None] | None = None,
 ) -> list[Latency]:
-    """Time `model.sample(batch, codes=count)`, the same without decoding, and decoding alone, for each count.
+    """Time `model.sample(batch, codes=count)`, the same without decoding, and decoding alone, for each count."""
+    return latencies([(model, count) for count in counts], batch=batch, repeats=repeats, clock=clock, progress=progress)
 
-    A warm-up comes first. Rounds go over all counts, so that a machine that slows down for a while slows down all of them.
+
+def latencies(
+    requests: Sequence[tuple[Timeable, int]],
+    *,
+    batch: int,
+    repeats: int = REPEATS,
+    clock: Clock = time.perf_counter,
+    progress: Callable[[int], None] | None = None,
+) -> list[Latency]:
+    """Time requests of `batch` samples, each a sampler and a number of codes.
+
+    A warm-up comes first. Rounds go over all requests, so that a machine that slows down for a while slows down all of them.
     `progress` is called with the number of finished rounds.
     """
-    sampled_codes = [model.sample(batch, seed=0, codes=count).codes for count in counts]  # warm-up
-    for codes in sampled_codes:
-        model.decode(codes)
-    totals, draws, decodes = ([list[float]() for _ in counts] for _ in range(3))
+    sampled_codes = [sampler.sample(batch, seed=0, codes=count).codes for sampler, count in requests]  # warm-up
+    for (sampler, _), codes in zip(requests, sampled_codes, strict=True):
+        sampler.decode(codes)
+    totals, draws, decodes = ([list[float]() for _ in requests] for _ in range(3))
     started, rounds = clock(), 0
-    while rounds < min(MIN_REPEATS, repeats) or (rounds < repeats and clock() - started < MAX_SECONDS_PER_COUNT * len(counts)):
+    while rounds < min(MIN_REPEATS, repeats) or (
+        rounds < repeats and clock() - started < MAX_SECONDS_PER_COUNT * len(requests)
+    ):
         rounds += 1
-        for codes, total, draw, decode in zip(sampled_codes, totals, draws, decodes, strict=True):
-            total.append(time_call(partial(model.sample, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
-            draw.append(time_call(partial(model.generate_codes, batch, seed=rounds, codes=codes.shape[1]), model.device, clock))
-            decode.append(time_call(partial(model.decode, codes), model.device, clock))
+        for (sampler, count), codes, total, draw, decode in zip(requests, sampled_codes, totals, draws, decodes, strict=True):
+            total.append(time_call(partial(sampler.sample, batch, seed=rounds, codes=count), sampler.device, clock))
+            draw.append(time_call(partial(sampler.generate_codes, batch, seed=rounds, codes=count), sampler.device, clock))
+            decode.append(time_call(partial(sampler.decode, codes), sampler.device, clock))
         if progress is not None:
             progress(rounds)
     return [
         Latency(count, batch, rounds, quantile(total, 0.5), quantile(total, 0.95), quantile(draw, 0.5), quantile(decode, 0.5))
-        for count, total, draw, decode in zip(counts, totals, draws, decodes, strict=True)
+        for (_, count), total, draw, decode in zip(requests, totals, draws, decodes, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from anytime.core.errors import UserError, did_you_mean
@@ -32,6 +33,10 @@ def total_bytes(folder: Path) -> int:
 
 def locate(name: str | Path) -> Path:
     """Return a model's directory: a saved model, the model of a finished run, or else a bundled model."""
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(f"`name` must be the name or the directory of a model, not {name!r}")
+    if name == "":
+        raise UserError(f"`name` is empty; {did_you_mean('', bundled_names())}")
     folder = Path(name)
     if (folder / "model" / CONFIG).is_file():
         folder = folder / "model"

@@ -6,6 +6,7 @@ the left and, through a link, the vertical stack. Together they see all earlier 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -35,10 +36,14 @@ class PixelCNNConfig:
     """Channels of each stack."""
     head: int = 512
     """Size of the layer before the logits."""
+    dropout: float = 0.0
+    """Of the embedding and of every layer's output before the residual sum, as in the Transformer."""
 
     def __post_init__(self) -> None:
         if min(self.length, self.codebook_size, self.side, self.layers, self.width, self.head) < 1:
             raise UserError("`prior` length, codebook_size, side, layers, width and head must all be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"`prior.dropout` must be in [0, 1), not {self.dropout}")
         if self.side**2 < self.length:
             raise UserError(f"a map of {self.side} × {self.side} is too small for {self.length} codes; raise `prior.side`")
         if self.side > self.length:  # the weights do not bound its size
@@ -48,6 +53,21 @@ class PixelCNNConfig:
     def summary(self) -> str:
         """The network in a few words."""
         return f"PixelCNN on {self.side} × {self.side}: {self.layers} layers, width {self.width}"
+
+
+def matching_width(parameters: int, config: PixelCNNConfig) -> int:
+    """Return the width, a multiple of 8, whose PixelCNN has closest to `parameters` weights, all else as in `config`.
+
+    The first layer has 53 w² + 7 w weights, every other 21 w² + 7 w. With embeddings C w and the head, a network of width w has
+    (21 layers + 32) w² + (7 layers + C + head) w + head + (head + 1) C weights: the positive root of a quadratic.
+
+    >>> matching_width(19_463_680, PixelCNNConfig(length=70, codebook_size=1000, side=9))  # as the Transformer on CIFAR-10
+    232
+    """
+    square, linear = 21 * config.layers + 32, 7 * config.layers + config.codebook_size + config.head
+    free = max(0, parameters - config.head - (config.head + 1) * config.codebook_size)
+    width = (math.sqrt(linear**2 + 4 * square * free) - linear) / (2 * square)
+    return max(8, 8 * round(width / 8))  # tensor cores need multiples of 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ def conv_at_position(layer: nn.Conv2d, window: Float[Tensor, "batch channel ..."
 class GatedLayer(nn.Module):
     """One gated layer of both stacks. The caller pads above and to the left."""
 
-    def __init__(self, width: int, kernel: int, first: bool) -> None:
+    def __init__(self, width: int, kernel: int, first: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.radius, self.first = kernel // 2, first
         seen = (
@@ -86,6 +106,7 @@ class GatedLayer(nn.Module):
         self.horizontal = nn.Conv2d(width, 2 * width, (1, seen))
         self.link = nn.Conv2d(2 * width, 2 * width, 1)
         self.out = nn.Conv2d(width, width, 1)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, v: Float[Tensor, "batch width height side"], h: Float[Tensor, "batch width height side"]
@@ -94,7 +115,7 @@ class GatedLayer(nn.Module):
         shift = -1 if self.first else 0
         above = self.vertical(F.pad(v, (0, 0, self.radius, shift)))
         across = self.horizontal(F.pad(h, (self.radius, shift, 0, 0)))
-        new = self.out(gated_activation(across + self.link(above)))
+        new = self.dropout(self.out(gated_activation(across + self.link(above))))
         return gated_activation(above), new if self.first else h + new
 
     def at(
@@ -103,7 +124,7 @@ class GatedLayer(nn.Module):
         link: Float[Tensor, "batch double"],
         h: Float[Tensor, "batch width"] | None,
     ) -> Float[Tensor, "batch width"]:
-        """Run the horizontal stack at one position; `window` is its part of the row and `h` its input there."""
+        """Run the horizontal stack at one position without dropout: `window` of its row, its input `h` there."""
         new = conv_at_position(self.out, gated_activation(conv_at_position(self.horizontal, window) + link))
         return new if h is None else h + new
 
@@ -116,7 +137,10 @@ class PixelCNN(nn.Module):
         self.config, self.length, self.codebook_size = config, config.length, config.codebook_size
         self.tokens = nn.Embedding(config.codebook_size, config.width)
         kernels = [FIRST_KERNEL] + [KERNEL] * (config.layers - 1)
-        self.layers = nn.ModuleList(GatedLayer(config.width, kernel, index == 0) for index, kernel in enumerate(kernels))
+        self.layers = nn.ModuleList(
+            GatedLayer(config.width, kernel, index == 0, config.dropout) for index, kernel in enumerate(kernels)
+        )
+        self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Sequential(nn.Linear(config.width, config.head), nn.ReLU(), nn.Linear(config.head, config.codebook_size))
         self.apply(self._initialise)
 
@@ -134,7 +158,7 @@ class PixelCNN(nn.Module):
         """Return the logits of every code given those before it; the first sees the empty margin only."""
         prefix, side = codes.shape[1], self.config.side
         rows = -(-prefix // side)
-        embedded = F.pad(self.tokens(codes), (0, 0, 0, rows * side - prefix)).unflatten(1, (rows, side))
+        embedded = F.pad(self.dropout(self.tokens(codes)), (0, 0, 0, rows * side - prefix)).unflatten(1, (rows, side))
         v = h = embedded.permute(0, 3, 1, 2)
         for layer in self._layers():
             v, h = layer(v, h)

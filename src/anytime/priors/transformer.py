@@ -50,6 +50,7 @@ class KVCache:
     values: Tensor
     position: Tensor  # [batch], the number of steps of each row
     max_position: int  # the largest position, which bounds what attention reads, known without asking the device
+    is_uniform: bool = False  # whether all rows are known to be at `max_position`
 
 
 class TransformerBlock(nn.Module):

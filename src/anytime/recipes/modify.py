@@ -10,11 +10,10 @@ from anytime.autoencoders.layout import Layout
 from anytime.autoencoders.truncation import Full, Truncation
 from anytime.autoencoders.vqvae import AutoencoderConfig
 from anytime.core.errors import UserError
-from anytime.priors import PriorConfig, parameter_count
-from anytime.priors.lstm import LSTMConfig, matching_width
+from anytime.priors import PriorConfig, lstm, parameter_count, pixelcnn
+from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
-from anytime.recipes.original import pixelcnn_stage
 from anytime.training.config import SMOKE_EXAMPLES, Config, RunConfig, Scale
 from anytime.training.stages import PriorStage
 
@@ -102,8 +101,8 @@ def with_layout(config: RunConfig, layout: Layout) -> RunConfig:
 def with_prior(config: RunConfig, prior_type: PriorType) -> RunConfig:
     """Put another type of prior on the same codes, for the same number of epochs.
 
-    The LSTM has the Transformer's number of weights and its schedule. The PixelCNN is the original VQ-VAE's, on the smallest
-    square that holds the codes: 70 codes on 9 × 9.
+    LSTM and PixelCNN have the Transformer's number of weights, its dropout, its optimiser and its schedule. The PixelCNN has
+    the layers of the original VQ-VAE's, on the smallest square that holds the codes: 70 codes on 9 × 9.
     """
     old = config.model.prior
     if isinstance(old, _CONFIG_TYPES[prior_type]):
@@ -114,11 +113,13 @@ def with_prior(config: RunConfig, prior_type: PriorType) -> RunConfig:
         transformer, stage = old, config.prior
     prior: PriorConfig = transformer
     if prior_type == "lstm":
-        width = matching_width(parameter_count(transformer), codebook_size)
+        width = lstm.matching_width(parameter_count(transformer), codebook_size)
         prior = LSTMConfig(length=length, codebook_size=codebook_size, width=width, dropout=transformer.dropout)
     elif prior_type == "pixelcnn":
-        prior = PixelCNNConfig(length=length, codebook_size=codebook_size, side=square_side(length))
-        stage = pixelcnn_stage(epochs)
+        square = PixelCNNConfig(
+            length=length, codebook_size=codebook_size, side=square_side(length), dropout=transformer.dropout
+        )  # fmt: skip
+        prior = replace(square, width=pixelcnn.matching_width(parameter_count(transformer), square))
     extra_codes = 0 if prior_type == "pixelcnn" else config.extra_codes  # a square of more codes has another side
     return replace(config, model=replace(config.model, prior=prior), prior=stage, extra_codes=extra_codes)
 

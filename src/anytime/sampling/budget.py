@@ -5,8 +5,10 @@ from __future__ import annotations
 import operator
 import threading
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from anytime.core.errors import UserError, warn
+from anytime.core.times import to_seconds
 from anytime.sampling.latency import LatencyEstimate
 
 MAX_WITHIN = 1e6
@@ -23,8 +25,8 @@ class MemoryWarning(UserWarning):
     """A microbatch does not fit into memory and is split."""
 
 
-def whole_number(value: int, name: str) -> int:
-    """Return a whole number of Python or numpy as an int; refuse anything else.
+def whole_number(value: SupportsIndex, name: str) -> int:
+    """Return a whole number of Python, numpy or torch as an int; refuse anything else.
 
     >>> whole_number(3, "`n`")
     3
@@ -69,6 +71,7 @@ class Budget:
     def __post_init__(self) -> None:
         if self.codes < 1:
             raise UserError(f"`codes` must be at least 1, not {self.codes}")
+        object.__setattr__(self, "within", to_seconds(self.within, "`within`"))  # numbers of NumPy and torch too
         if self.within is not None and not 0 < self.within <= MAX_WITHIN:  # NaN is refused too
             raise UserError(f"`within` must be above 0 and at most {MAX_WITHIN:.0f} seconds, not {self.within}")
 

@@ -77,10 +77,14 @@ class GumbelNoise:
 
     def at(self, position: int) -> Float[Tensor, "batch categories"]:
         """Return the noise at one position."""
-        if not self._first <= position < self._first + len(self._chunk):
-            positions = torch.arange(position, position + self.stride, device=self.rows.device)
+        return self.window(position, 1)[0]
+
+    def window(self, position: int, count: int) -> Float[Tensor, "count batch categories"]:
+        """Return the noise at `count` positions."""
+        if not self._first <= position <= position + count <= self._first + len(self._chunk):
+            positions = torch.arange(position, position + max(count, self.stride), device=self.rows.device)
             self._first, self._chunk = position, gumbel(self.seed, self.rows, positions[:, None, None], self.categories)
-        return self._chunk[position - self._first]
+        return self._chunk[position - self._first :][:count]
 
 
 def filter_logits(logits: Float[Tensor, "batch categories"], settings: SamplingSettings) -> Float[Tensor, "batch categories"]:

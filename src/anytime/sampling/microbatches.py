@@ -42,6 +42,7 @@ class Microbatches:
     budget: Budget
     started: float
     progress: Progress | None = None
+    """Receives the number of codes done, the mean over all rows, and the seconds used."""
     clock: Clock = time.perf_counter
 
     def run(self) -> Sample:
@@ -52,11 +53,21 @@ class Microbatches:
         n, size, first = len(self.request.rows), self.engine.microbatch, 0
         while first < n and not (parts and self.is_stopped):
             started = self.clock() if parts else self.started
-            run = partial(Session.run, budget=self.budget, started=started, clock=self.clock, progress=self.progress)
-            part, size = self.fit(first, size, run)
+            part, size = self.fit(first, size, partial(self._run_part, first=first, started=started))
             parts.append(part)
             first += len(part.rows)
         return parts[0] if len(parts) == 1 else self._concat(parts)
+
+    def _run_part(self, session: Session, *, first: int, started: float) -> Sample:
+        report = self.reporter(first * self.budget.codes, len(session.request.rows), started - self.started)
+        return session.run(self.budget, started=started, clock=self.clock, progress=report)
+
+    def reporter(self, codes_before: int, rows: int, used: float) -> Progress | None:
+        """Return the progress of a microbatch of `rows` rows that begins `used` seconds after the request."""
+        if (report := self.progress) is None:
+            return None
+        n = len(self.request.rows)
+        return lambda codes, seconds: report(max(1, (codes_before + rows * codes) // n), used + seconds)
 
     def _run_within(self, within: float) -> Sample:
         """Run one block as it is, and more rows than that block by block."""
@@ -150,11 +161,7 @@ class DeadlineRun:
         work, began, used = self.work, self.work.clock(), self.used
         share = max(MIN_SHARE, self.left * len(session.request.rows) / rows_left)
         most = min([codes.shape[1] for codes in self.codes], default=work.budget.codes)
-
-        def report(codes: int, seconds: float) -> None:
-            if work.progress is not None:
-                work.progress(codes, used + seconds)
-
+        report = work.reporter(sum(codes.numel() for codes in self.codes), len(session.request.rows), used)
         budget = replace(work.budget, codes=most, within=share)
         self.warm_up += session.advance(budget, started=began, clock=work.clock, progress=report).warm_up
         self.latency = session.latency

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Integer, Shaped
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
-from anytime.core.errors import UserError
+from anytime.core.device import total_memory
+from anytime.core.errors import UserError, warn
 from anytime.priors import PriorNetwork
-from anytime.sampling.budget import Budget, whole_number
+from anytime.sampling.budget import WARM_UP_TOLERANCE, Budget, DeadlineWarning, whole_number
 from anytime.sampling.engines.base import Engine, Request, fixed_mode
 from anytime.sampling.engines.registry import build_engine
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.latency import LatencyEstimate
 from anytime.sampling.microbatches import Microbatches
 from anytime.sampling.sample import Sample
+from anytime.sampling.sampling_bar import sampling_bar
 from anytime.sampling.session import Progress, Session
 from anytime.sampling.threads import ThreadChoice, adapt_to_process
 
@@ -37,6 +42,21 @@ class Sampler:
         self._engine: Engine | None = None  # built on first use
         self._hash: str | None = None  # of the engine's weights
         self._process = adapt_to_process()  # that the engine was built in
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copy and pickle without the engine, whose packed weights and ONNX sessions cannot be; it is built again on use."""
+        return self.__dict__ | {"latencies": {}, "_engine": None, "_hash": None}
+
+    def begin(self, budget: Budget) -> float:
+        """Build the engine if needed, which does not count towards a deadline; return the time at which a request begins."""
+        began, before = time.perf_counter(), self._engine
+        _ = self.hash, self.engine
+        now = time.perf_counter()
+        is_built = self._engine is not before
+        if is_built and budget.within is not None and now - began > WARM_UP_TOLERANCE * budget.within:
+            seconds = f"{now - began:.3g} s before `within` began"
+            warn(f"the {self.engine.name} engine was built for the first request: {seconds}", DeadlineWarning)
+        return now
 
     @property
     def engine(self) -> Engine:
@@ -69,22 +89,33 @@ class Sampler:
         self._engine = self._hash = None
 
     def request(
-        self, n: int, seed: int, settings: SamplingSettings, prefix: Integer[Tensor, "given k"] | None, max_codes: int
+        self, n: int, seed: SupportsIndex, settings: SamplingSettings, prefix: Integer[Tensor, "given k"] | None, max_codes: int
     ) -> Request:
         """Return a checked request for `n` rows that start with the prefix."""
-        n, seed = whole_number(n, "`n`"), check_seed(seed, "`seed`")
-        if n < 1:
-            raise UserError(f"`n` must be at least 1, not {n}")
-        if n >= MAX_ROWS:
-            raise UserError(f"`n` must be below {MAX_ROWS}, not {n}")
+        n, seed = self.check_memory(check_rows(n)), check_seed(seed, "`seed`")
         if prefix is None:
             prefix = torch.empty(1, 0, dtype=torch.long, device="cpu")
         self.check_codes(prefix, "`prefix`")
         if len(prefix) not in (1, n):
             raise UserError(f"`prefix` must have 1 row or {n} rows, one for each sample, not {len(prefix)}")
+        self.check_prefix(prefix, max_codes)
+        return Request(prefix.cpu().long().expand(n, -1), torch.arange(n, device="cpu"), seed, settings, self.hash)
+
+    def check_memory(self, n: int) -> int:
+        """Return a number of rows; refuse it if their samples alone do not fit into the device's memory."""
+        device = self.autoencoder.device
+        needed, memory = n * 4 * math.prod(self.autoencoder.config.shape), total_memory(device)
+        if needed > memory:
+            owner = "GPU" if device.type == "cuda" else "machine"
+            sizes = f"{needed / 1e9:,.0f} GB of samples, and this {owner} has {memory / 1e9:,.0f} GB"
+            raise UserError(f"`n` of {n:,} makes {sizes}; write shards with `anytime sample -n {n} --out DIR`, or lower `n`")
+        return n
+
+    def check_prefix(self, prefix: Integer[Tensor, "given k"], max_codes: int) -> None:
+        """Refuse a prefix of wrong codes, or of more codes than requested."""
+        self.check_codes(prefix, "`prefix`")
         if prefix.shape[1] > max_codes:
             raise UserError(f"`prefix` has {prefix.shape[1]} codes, more than the {max_codes} requested; raise `codes`")
-        return Request(prefix.cpu().long().expand(n, -1), torch.arange(n, device="cpu"), seed, settings, self.hash)
 
     def check_request(self, request: Request, name: Callable[[str], str]) -> Request:
         """Return a request made of an earlier sample or session; refuse wrong codes, rows and seeds.
@@ -132,23 +163,33 @@ class Sampler:
         """Return the latency estimate of a batch size, with the choice of threads on a CPU."""
         engine = self.engine
         if rows not in self.latencies:
-            chooses_threads = engine.name == "eager" and engine.device.type == "cpu"
-            self.latencies[rows] = LatencyEstimate(ThreadChoice() if chooses_threads else None)
+            self.latencies[rows] = LatencyEstimate(ThreadChoice() if engine.device.type == "cpu" else None)
         return self.latencies[rows]
 
     def run(self, request: Request, budget: Budget, started: float, progress: Progress | None) -> Sample:
         """Run a request in microbatches that fit into memory."""
-        return Microbatches(
-            engine=self.engine, start=self._start, request=request, budget=budget, started=started, progress=progress
-        ).run()
+        with sampling_bar(progress, budget.codes, len(request.rows), self.engine.device) as shown:
+            return Microbatches(
+                engine=self.engine, start=self._start, request=request, budget=budget, started=started, progress=shown
+            ).run()
 
 
-def check_seed(seed: int, name: str) -> int:
+def check_rows(n: int) -> int:
+    """Return a number of rows; refuse one out of range."""
+    n = whole_number(n, "`n`")
+    if n < 1:
+        raise UserError(f"`n` must be at least 1, not {n}")
+    if n >= MAX_ROWS:
+        raise UserError(f"`n` must be below {MAX_ROWS}, not {n}")
+    return n
+
+
+def check_seed(seed: SupportsIndex, name: str) -> int:
     """Return a seed; refuse one out of range."""
-    seed = whole_number(seed, name)
-    if not 0 <= seed < MAX_SEED:
-        raise UserError(f"{name} must be between 0 and 2^63 - 1, not {seed}")
-    return seed
+    number = whole_number(seed, name)
+    if not 0 <= number < MAX_SEED:
+        raise UserError(f"{name} must be between 0 and 2^63 - 1, not {number}")
+    return number
 
 
 def _describe(tensor: Tensor) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,6 +30,8 @@ Progress = Callable[[int, float], None]
 """Called after every step with the number of codes and the seconds used."""
 
 SESSION_KIND = "session 1"
+MAX_SAVED = 1 << 25
+"""Codes of a saved session that is read: 256 MiB."""
 MAX_RESUMABLE_ROWS = 512
 """A larger sample does not keep its state, which would take gigabytes; refining it recomputes the state."""
 
@@ -138,7 +142,7 @@ class Session:
         decoded = None
         while should_continue(budget, self.latency, self.count, clock() - started):
             if has_deadline:
-                self._timed_step(clock)
+                self._timed_step(clock, budget.codes)
             else:
                 self._step(1 if synchronize else budget.codes - self._blocks[0].steps_done, synchronize)
             is_unmeasured = has_deadline and not self.latency.decodes
@@ -203,10 +207,12 @@ class Session:
         if synchronize:
             self.engine.wait()
 
-    def _timed_step(self, clock: Clock) -> None:
-        """Run one step and add its time to the estimate, which may change the number of threads."""
+    def _timed_step(self, clock: Clock, codes: int) -> None:
+        """Run one step, and those that it made free; add its time to the estimate, which may change the number of threads."""
         began = clock()
         self._step(1, synchronize=True)
+        if free := min(codes - self.count, *(block.ahead for block in self._blocks)):
+            self._step(free, synchronize=False)
         if self.latency.add_step(clock() - began) and self.latency.threads is not None:
             torch.set_num_threads(self.latency.threads.count)
 
@@ -233,7 +239,7 @@ def _concat(parts: list[Tensor]) -> Tensor:
 
 def read_session(path: str | Path) -> Request:
     """Read a saved session; refuse a file that is damaged or of another version."""
-    tensors, facts, _ = storage.read_tensors(Path(path))
+    tensors, facts, _ = storage.read_tensors(Path(path), partial(_check_header, path))
     if facts.get("kind") != SESSION_KIND:
         raise UserError(f"{path} is not a session of this version ({SESSION_KIND}) but {facts.get('kind')!r}; save it again")
     missing = [key for key in ("codes", "rows") if key not in tensors] + [
@@ -241,5 +247,15 @@ def read_session(path: str | Path) -> Request:
     ]
     if missing:
         raise UserError(f"{path} is not a session: it lacks {missing[0]!r}; save it again")
+    if type(facts["seed"]) is not int:  # `True` is none either
+        raise UserError(f"{path}: seed must be a whole number; save it again")
     settings = from_dict(SamplingSettings, facts["settings"], f"{path}: settings")
     return Request(tensors["codes"], tensors["rows"], facts["seed"], settings, str(facts["model"]))
+
+
+def _check_header(path: str | Path, header: storage.Header) -> None:
+    """Refuse a session of other tensors, or of more codes than one can have, before it is read."""
+    if not header.tensors.keys() <= {"codes", "rows"}:
+        raise UserError(f"{path} is not a session: it has other tensors than codes and rows; save it again")
+    if any(math.prod(info.shape) > MAX_SAVED for info in header.tensors.values()):
+        raise UserError(f"{path} has more than {MAX_SAVED:,} codes; save a session of fewer rows")

@@ -14,12 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anytime.autoencoders.vqvae import VQVAE
 from anytime.core.errors import UserError
 from anytime.priors.transformer import KVCache, Transformer
 from anytime.sampling.engines.base import Engine, Request
+from anytime.sampling.engines.cached_transformer import CachedTransformer
 from anytime.sampling.engines.eager import EagerEngine
-from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder
 from anytime.sampling.gumbel import GumbelNoise, filter_rows
 
 
@@ -73,16 +72,16 @@ class SlotTable(Protocol):
         """Return when the device has finished its steps."""
 
 
-def build_slots(engine: Engine, autoencoder: VQVAE, capacity: int) -> SlotTable:
-    """Return a table of slots for an engine and its model's autoencoder."""
+def build_slots(engine: Engine, capacity: int) -> SlotTable:
+    """Return a table of slots for an engine."""
     from anytime.sampling.engines.cuda import CudaEngine
     from anytime.sampling.engines.cuda_slots import CudaSlots
 
     if isinstance(engine, CudaEngine):
         return CudaSlots(engine, capacity)
-    if isinstance(engine, EagerEngine) and engine.name == "eager" and isinstance(engine.prior, Transformer):
-        return EagerSlots(engine, engine.prior, autoencoder, capacity)
-    raise UserError("a server needs a Transformer prior and `engine` eager or cuda")
+    if isinstance(engine, EagerEngine) and isinstance(engine.prior, Transformer | CachedTransformer):
+        return EagerSlots(engine, engine.prior, capacity)
+    raise UserError("a server needs a Transformer prior and `engine` eager, packed, onnx or cuda")
 
 
 @dataclass(eq=False)
@@ -93,11 +92,10 @@ class EagerGroup(SlotGroup):
 
 
 class EagerSlots:
-    """Slots of the eager engine. Rows in use are packed at the front, those of a step first, so that no work is wasted."""
+    """Slots of all engines but cuda. Rows in use are at the front, those of a step first: no work is wasted."""
 
-    def __init__(self, engine: EagerEngine, prior: Transformer, autoencoder: VQVAE, capacity: int) -> None:
+    def __init__(self, engine: EagerEngine, prior: Transformer | CachedTransformer, capacity: int) -> None:
         self.engine, self.prior, self.capacity, device = engine, prior, capacity, engine.device
-        self._decoder = FusedBatchNormDecoder(autoencoder, torch.float32)  # a tenth faster than the modules themselves
         self._owners: list[SlotGroup] = []  # of the slots in use, in order
         self._cache = prior.start(capacity)
         self._codes = torch.zeros(capacity, prior.length, dtype=torch.long, device=device)
@@ -138,8 +136,9 @@ class EagerSlots:
         rows = sum(group.size for group in groups)
         position = self._position[:rows]
         previous = self._codes[:rows].gather(1, position[:, None] - 1)[:, 0]
-        furthest = max(group.position for group in groups)
-        cache = KVCache(self._cache.keys[:, :rows], self._cache.values[:, :rows], position, furthest)
+        positions = {group.position for group in groups}
+        keys, values = self._cache.keys[:, :rows], self._cache.values[:, :rows]
+        cache = KVCache(keys, values, position, max(positions), is_uniform=len(positions) == 1)
         logits, _ = self.prior.step(previous, cache)
         self._sample(logits, groups, 0)
 
@@ -163,8 +162,8 @@ class EagerSlots:
         return self._codes[group.slots, : group.count]
 
     def decode(self, codes: Int[Tensor, "n count"]) -> Float[Tensor, "n ..."]:
-        """Decode with fused batch norms."""
-        data = self._decoder(codes.to(self.engine.device))
+        """Decode as the engine does."""
+        data = self.engine.decode(codes.to(self.engine.device))
         self.engine.wait()
         return data
 

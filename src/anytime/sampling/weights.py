@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import Tensor, nn
 
 from anytime.core import storage
@@ -35,7 +33,7 @@ class WeightsHash:
 
     def set(self, found: str) -> None:
         """Keep a hash that is known, such as that of the file just read."""
-        tensors = list(_tensors(self._module))
+        tensors = _tensors(self._module)
         self._hash, self._versions, self._kept = found, _versions(tensors), [tensor.detach() for tensor in tensors]
 
     def forget(self) -> None:
@@ -45,21 +43,26 @@ class WeightsHash:
     @property
     def has_changed(self) -> bool:
         """Whether the weights differ from those of the last hash, as far as torch counts changes."""
-        return self._versions is None or self._versions != _versions(list(_tensors(self._module)))
+        return self._versions is None or self._versions != _versions(_tensors(self._module))
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Yield all parameters and buffers; a fifth of the time of `module.parameters()`, which counts for a single row."""
-    for tensor in (*module._parameters.values(), *module._buffers.values()):
-        if tensor is not None:
-            yield tensor
-    for child in module._modules.values():
-        if child is not None:
-            yield from _tensors(child)
+def _tensors(module: nn.Module) -> list[Tensor]:
+    """Return all parameters and buffers. This is done for every request, so it takes no iterator and no recursion."""
+    found, modules = list[Tensor | None](), [module]
+    while modules:
+        module = modules.pop()
+        if module._parameters:
+            found += module._parameters.values()
+        if module._buffers:
+            found += module._buffers.values()
+        if module._modules:
+            modules += [child for child in module._modules.values() if child is not None]
+    return [tensor for tensor in found if tensor is not None]
 
 
 def _versions(tensors: list[Tensor]) -> list[tuple[int, int]] | None:
     """Return the address and the number of in-place changes of each tensor; None if torch does not count them."""
-    if any(tensor.is_inference() for tensor in tensors):
+    try:
+        return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+    except RuntimeError:  # a tensor of inference mode has no such number
         return None
-    return [(tensor.data_ptr(), tensor._version) for tensor in tensors]

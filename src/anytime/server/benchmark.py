@@ -40,6 +40,8 @@ class ServingSettings:
     """Of each measurement, at least."""
     options: tuple[str, ...] = ()
     """More options of `anytime serve`."""
+    deadlines: tuple[float, ...] = DEADLINES
+    """Seconds."""
     seed: int = 0
 
 
@@ -82,7 +84,7 @@ def measure(settings: ServingSettings, length: int, quality: Sequence[float | No
                 say(rows[0])
             else:
                 run(base(body={"n": settings.n}, clients=1, seconds=1.0))  # warms up
-            for cell in cells(capacity):
+            for cell in cells(capacity, settings.deadlines):
                 rate = cell["load"] * capacity.full
                 is_decisive = "slo_scale" in cell and cell["load"] == 1.0
                 seconds = max(settings.seconds, LONG_ENOUGH * cell["deadline"], MIN_REQUESTS / rate if is_decisive else 0.0)
@@ -106,10 +108,10 @@ def measure_capacity(base: Callable[..., Load], settings: ServingSettings, lengt
     return Capacity(alone, full, one)
 
 
-def cells(capacity: Capacity) -> Iterator[dict[str, Any]]:
+def cells(capacity: Capacity, deadlines: Sequence[float] = DEADLINES) -> Iterator[dict[str, Any]]:
     """Yield what to measure: arrivals, load relative to the capacity with all codes, and the deadline."""
     highest = min(4.0, MAX_CEILING * capacity.one_code / capacity.full)
-    for deadline in DEADLINES:
+    for deadline in deadlines:
         for load in LOADS:
             at = highest if load == 4.0 else load
             yield {"arrivals": "poisson", "arrival": poisson, "nominal": load, "load": at, "deadline": deadline}
@@ -142,6 +144,7 @@ def summarise(sent: Sequence[Sent], deadline: float, seconds: float, quality: Se
         "seconds_p50": quantile(times, 0.5) if times else None,
         "seconds_p99": quantile(times, 0.99) if times else None,
         "goodput": len(in_time) / seconds,
+        "generator_late_p99": quantile([each.late for each in sent], 0.99),  # its own share of the latencies
     }
 
 
@@ -197,7 +200,7 @@ def draw(rows: Sequence[Row], title: str) -> Any:
     figure = matplotlib.figure.Figure(figsize=(12.0, 3.6), layout="constrained")
     panels = (("attainment", "answered by the deadline"), ("codes", "codes per answer"), ("seconds_p99", "p99 latency, s"))
     for axes, (key, label) in zip(figure.subplots(1, 3), panels, strict=True):
-        for number, deadline in enumerate(DEADLINES):
+        for number, deadline in enumerate(sorted({row["deadline"] for row in rows if "nominal" in row})):
             for series, style in (("adaptive", "o-"), ("fixed", "x:")):
                 own = [
                     row for row in select(rows, series=series, deadline=deadline, arrivals="poisson") if row[key] is not None

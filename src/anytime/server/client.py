@@ -12,13 +12,13 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 from urllib.parse import urlsplit
 
-from jaxtyping import Int
-from torch import Tensor
-
 from anytime.core.errors import UserError
+from anytime.core.times import to_seconds
+from anytime.sampling.budget import Budget, whole_number
+from anytime.sampling.integers import Integers, prefix_codes
 from anytime.sampling.sample import Sample
 from anytime.sampling.sample_file import read_npz
 
@@ -90,31 +90,31 @@ class Client:
 
     def sample(
         self,
-        n: int = 1,
+        n: SupportsIndex = 1,
         *,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         codes: int | None = None,
         quality: float | None = None,
-        within: float | None = None,
-        prefix: Int[Tensor, "given k"] | None = None,
+        within: SupportsFloat | str | None = None,
+        prefix: Integers | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
     ) -> Sample:
         """Generate `n` samples; see `AnytimeModel.sample`. A busy server returns fewer codes rather than being late."""
         started = time.perf_counter()
         body = self._body(n, seed, codes, quality, within, prefix, temperature, top_p)
-        return self._sample("/v1/samples", body, started, within)
+        return self._sample("/v1/samples", body, started)
 
     def stream(
         self,
-        n: int = 1,
+        n: SupportsIndex = 1,
         *,
         every: int = 1,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         codes: int | None = None,
         quality: float | None = None,
-        within: float | None = None,
-        prefix: Int[Tensor, "given k"] | None = None,
+        within: SupportsFloat | str | None = None,
+        prefix: Integers | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
     ) -> Iterator[Sample]:
@@ -136,7 +136,12 @@ class Client:
             connection.close()
 
     def refine(
-        self, sample: Sample, *, codes: int | None = None, quality: float | None = None, within: float | None = None
+        self,
+        sample: Sample,
+        *,
+        codes: int | None = None,
+        quality: float | None = None,
+        within: SupportsFloat | str | None = None,
     ) -> Sample:
         """Continue a sample from where it stopped; the codes are those of one uninterrupted run."""
         started = time.perf_counter()
@@ -145,7 +150,7 @@ class Client:
         budget = {"codes": codes, "quality": quality, "deadline_ms": self._deadline_ms(within)}
         if number := self._ids.get(_key(sample)):
             try:
-                return self._sample("/v1/refine", {"id": number, **budget}, started, within)
+                return self._sample("/v1/refine", {"id": number, **budget}, started)
             except UserError:  # the server has forgotten it, or is another one
                 del self._ids[_key(sample)]
         settings = sample.settings
@@ -153,7 +158,7 @@ class Client:
             "model": self.info["id"], "n": len(sample.rows), "rows": sample.rows.tolist(), "prefix": sample.codes.tolist(),
             "seed": sample.seed, "temperature": settings.temperature, "top_p": settings.top_p, **budget,
         }  # fmt: skip
-        return self._sample("/v1/samples", body, started, within)
+        return self._sample("/v1/samples", body, started)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -163,19 +168,22 @@ class Client:
                 self._connection = None
 
     def _body(
-        self, n: int, seed: int, codes: int | None, quality: float | None, within: float | None, prefix: Tensor | None,
-        temperature: float | None, top_p: float | None,
+        self, n: SupportsIndex, seed: SupportsIndex, codes: int | None, quality: float | None,
+        within: SupportsFloat | str | None, prefix: Integers | None, temperature: float | None, top_p: float | None,
     ) -> dict[str, Any]:  # fmt: skip
         return {
-            "model": self.info["id"], "n": n, "seed": seed, "codes": codes, "quality": quality,
-            "deadline_ms": self._deadline_ms(within), "prefix": None if prefix is None else prefix.tolist(),
+            "model": self.info["id"], "n": whole_number(n, "`n`"), "seed": whole_number(seed, "`seed`"),
+            "codes": codes, "quality": quality,
+            "deadline_ms": self._deadline_ms(within),
+            "prefix": None if prefix is None else prefix_codes(prefix, "`prefix`").tolist(),
             "temperature": temperature, "top_p": top_p,
         }  # fmt: skip
 
-    def _deadline_ms(self, within: float | None) -> float | None:
-        return None if within is None else max(0.001, 1000 * (within - max(self._overheads)))
+    def _deadline_ms(self, within: SupportsFloat | str | None) -> float | None:
+        seconds = Budget(codes=1, within=to_seconds(within, "`within`")).within  # refuses what is not a deadline
+        return None if seconds is None else max(0.001, 1000 * (seconds - max(self._overheads)))
 
-    def _sample(self, path: str, body: dict[str, Any], started: float, within: float | None) -> Sample:
+    def _sample(self, path: str, body: dict[str, Any], started: float) -> Sample:
         content, headers = self._exchange("POST", path, body, NPZ)
         sample = read_npz(io.BytesIO(content), "the answer")
         self._remember(sample, headers["Anytime-Id"] or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from anytime.sampling.latency import Delays, UsualTime
 
@@ -49,8 +49,11 @@ class Curve:
 class CostModel:
     """Expected seconds of steps and decodes of one model on this machine, under its present load."""
 
-    def __init__(self, step: Curve, decode: Curve, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, step: Curve, decode: Curve, join: Curve | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._step, self._decode, self._clock = step, decode, clock
+        self._join = join or Curve({1: 0.0})
         self._slowdown, self._delays, self._measured_at = UsualTime(), Delays(), 0.0
         self._line, self._slow_fraction = (0.0, 0.0), 0.0
         self.batch = step.efficient_rows()
@@ -63,6 +66,10 @@ class CostModel:
         """Return the seconds of one step."""
         return self._step(rows) * self.slowdown
 
+    def join(self, rows: int) -> float:
+        """Return the seconds that a new request adds to its first step."""
+        return self._join(rows) * self.slowdown
+
     def decode(self, rows: int) -> float:
         """Return the seconds of decoding, chunk by chunk."""
         full, rest = divmod(rows, self.chunk)
@@ -73,9 +80,9 @@ class CostModel:
         """The present speed of the machine: 1 as calibrated, 2 for half of it."""
         return self._slowdown.seconds if len(self._slowdown) else 1.0
 
-    def add_step(self, rows: int, took: float) -> None:
-        """Add a measured step."""
-        self._add(self._step(rows), took)
+    def add_step(self, rows: int, took: float, joined: Iterable[int] = ()) -> None:
+        """Add a measured step, with the rows of each request that joined before it."""
+        self._add(self._step(rows) + sum(map(self._join, joined)), took)
 
     def add_decode(self, rows: int, took: float) -> None:
         """Add a measured decode of at most one chunk."""

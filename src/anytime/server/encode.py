@@ -6,8 +6,11 @@ import base64
 import io
 import json
 import math
+import struct
 import wave
+import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +27,9 @@ MEDIA_TYPES: dict[str, Format] = {
 }
 GAP = 2  # pixels between the images of a grid
 FAST = 1  # level of compression: images are small, and time is short
+ZIP_MEMBER, ZIP_ENTRY, ZIP_END = (struct.Struct(form) for form in ("<4s3H4I2H", "<4s4H4I5H2I", "<4s4H2IH"))
+"""Headers of a ZIP file: of a member, of its entry in the directory, and of the directory's end."""
+ZIP_VERSION, ZIP_DATE = 20, 0x00210000  # 1 January 1980, the first date that ZIP knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +133,44 @@ def wav(x: np.ndarray, rate: int) -> bytes:
 
 def npz(result: Result) -> bytes:
     """Encode a file with the keys of `anytime sample --out FILE.npz`."""
-    submit, buffer = result.submit, io.BytesIO()
+    submit = result.submit
     temperature = result.info.temperature if submit.temperature is None else submit.temperature
     settings = {"temperature": temperature, "top_k": None, "top_p": submit.top_p}
-    np.savez(
-        buffer,
+    return savez(
         data=result.data,
         codes=result.codes.astype(np.int64),
         rows=np.array(submit.rows, np.int64),
-        seconds=np.float64(result.seconds),
-        seed=np.uint64(submit.seed),
+        seconds=np.array(result.seconds),
+        seed=np.array(submit.seed, np.uint64),
         settings=np.array(json.dumps(settings)),
         model=np.array(result.info.hash),
     )
+
+
+def savez(**arrays: np.ndarray) -> bytes:
+    """Return what `np.savez` writes, in a fraction of its time: most of an answer's time went into it.
+
+    >>> file = np.load(io.BytesIO(savez(a=np.arange(3), b=np.array("text"))))
+    >>> file["a"], file["b"]
+    (array([0, 1, 2]), array('text', dtype='<U4'))
+    """
+    parts, directory, at = list[bytes | memoryview](), list[bytes](), 0
+    for key, array in arrays.items():
+        name = f"{key}.npy".encode()
+        header, content = _npy_header(array.dtype.str, array.shape), np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        size = len(header) + len(content)
+        facts = (0, 0, ZIP_DATE, zlib.crc32(content, zlib.crc32(header)), size, size, len(name), 0)
+        parts += [ZIP_MEMBER.pack(b"PK\x03\x04", ZIP_VERSION, *facts), name, header, content]
+        directory += [ZIP_ENTRY.pack(b"PK\x01\x02", ZIP_VERSION, ZIP_VERSION, *facts, 0, 0, 0, 0, at), name]
+        at += ZIP_MEMBER.size + len(name) + size
+    length = sum(map(len, directory))
+    end = ZIP_END.pack(b"PK\x05\x06", 0, 0, len(arrays), len(arrays), length, at, 0)
+    return b"".join([*parts, *directory, end])
+
+
+@lru_cache(4096)
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Return what precedes the values of an array in an NPY file."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
     return buffer.getvalue()

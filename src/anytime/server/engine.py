@@ -19,10 +19,10 @@ from anytime.core.priority import raised_priority
 from anytime.data.audio_io import SAMPLE_RATE
 from anytime.model import AnytimeModel, load
 from anytime.sampling.engines.base import Request
-from anytime.sampling.slots import SlotTable, build_slots
+from anytime.sampling.slots import SlotGroup, SlotTable, build_slots
 from anytime.sampling.threads import ThreadChoice
 from anytime.server.costs import CostModel, Curve
-from anytime.server.engine_loop import EngineLoop, ServedModel
+from anytime.server.engine_loop import EngineLoop, ServedModel, to_host
 from anytime.server.messages import Curves, EngineSettings, ModelInfo, Unable
 
 SLOTS = {"cpu": 256, "cuda": 2048}
@@ -56,7 +56,7 @@ def start(settings: EngineSettings) -> list[ServedModel]:
     for name in settings.models:
         model = load(name, settings.device, settings.engine, settings.precision)
         slots = settings.slots or SLOTS[model.device.type]
-        table = build_slots(model.engine, model.autoencoder, slots)
+        table = build_slots(model.engine, slots)
         curves = next(known, None)
         if curves is not None:
             torch.set_num_threads(curves.threads)
@@ -64,7 +64,7 @@ def start(settings: EngineSettings) -> list[ServedModel]:
             if not served and model.device.type == "cpu":
                 choose_threads(model, table)
             curves = calibrate(model, table)
-        costs = CostModel(Curve(curves.step), Curve(curves.decode))
+        costs = CostModel(Curve(curves.step), Curve(curves.decode), Curve(curves.join))
         served.append(ServedModel(model, describe(name, model, costs, slots), table, costs, curves))
     return served
 
@@ -78,15 +78,16 @@ def choose_threads(model: AnytimeModel, table: SlotTable) -> None:
 
 
 def calibrate(model: AnytimeModel, table: SlotTable) -> Curves:
-    """Measure a step and a decode for several numbers of rows."""
-    steps, decodes = dict[int, float](), dict[int, float]()
+    """Measure a step, a decode and the joining of a request for several numbers of rows."""
+    steps, decodes, joins = dict[int, float](), dict[int, float](), dict[int, float]()
     for rows in (rows for rows in CALIBRATED_ROWS if rows <= table.capacity):
         steps[rows] = min(time_step(model, table, rows) for _ in range(REPEATS))
+        joins[rows] = max(0.0, min(time_first_code(model, table, rows) for _ in range(REPEATS)) - steps[rows])
         codes = torch.zeros(rows, model.length, dtype=torch.long, device=model.device)
-        decodes[rows] = min(timed(lambda codes=codes: table.decode(codes)) for _ in range(REPEATS))  # type: ignore[misc]
+        decodes[rows] = min(timed(lambda codes=codes: to_host(table.decode(codes), True)) for _ in range(REPEATS))  # type: ignore[misc]
         if steps[rows] + decodes[rows] > CALIBRATION_SECONDS:
             break
-    return Curves(steps, decodes, torch.get_num_threads())
+    return Curves(steps, decodes, torch.get_num_threads(), joins)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -96,10 +97,26 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+def time_first_code(model: AnytimeModel, table: SlotTable, rows: int) -> float:
+    """Return the seconds until a new request has its first code."""
+    began = time.perf_counter()
+    group = _join(model, table, rows)
+    if not group.count:
+        table.step([group])
+    model.engine.wait()
+    seconds = time.perf_counter() - began
+    table.leave(group)
+    return seconds
+
+
+def _join(model: AnytimeModel, table: SlotTable, rows: int) -> SlotGroup:
+    prefix = torch.zeros(rows, 0, dtype=torch.long)
+    return table.join(Request(prefix, torch.arange(rows), 0, model.settings(), model.hash))
+
+
 def time_step(model: AnytimeModel, table: SlotTable, rows: int) -> float:
     """Return the seconds of a step in the middle of the sequence."""
-    prefix = torch.zeros(rows, 0, dtype=torch.long)
-    group = table.join(Request(prefix, torch.arange(rows), 0, model.settings(), model.hash))
+    group = _join(model, table, rows)
     while group.position < min(model.length - 1, model.length // 2):
         table.step([group])
     model.engine.wait()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from anytime.data.loader import to_uint8
 from anytime.model import AnytimeModel
 from anytime.sampling.engines.base import Request
 from anytime.sampling.slots import SlotGroup, SlotTable
+from anytime.server.channel import Channel
 from anytime.server.costs import CostModel
 from anytime.server.messages import (
     Answer,
@@ -33,7 +35,6 @@ from anytime.server.messages import (
     Stats,
     Submit,
 )
-from anytime.server.outbox import Outbox
 from anytime.server.scheduler import Job, Scheduler
 
 STATS_SECONDS = 0.25
@@ -74,7 +75,7 @@ class EngineLoop:
         adaptive: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.connection, self.outbox, self.clock = connection, Outbox(connection), clock
+        self.channel, self.clock = Channel(connection), clock
         self.served = {each.info.name: each for each in served}
         self.scheduler = Scheduler(min(each.table.capacity for each in served), adaptive=adaptive)
         self.jobs: dict[int, Job] = {}
@@ -83,20 +84,19 @@ class EngineLoop:
 
     def run(self) -> None:
         """Serve until the connection is closed."""
-        self.outbox.send(self._ready())
+        self.channel.send(self._ready())
         while True:
             self.turn()
 
     def turn(self) -> None:
         """Take what has arrived, then do one piece of work. Its time counts from the end of the last piece."""
-        self.outbox.flush()
-        while self.connection.poll():
-            self._take(self.connection.recv())
+        self.channel.flush()
+        self._take_arrived()
         action = self.scheduler.next(self.clock())
         if action.kind == "wait":
             if not self._refine_parked():
                 self._send_stats()
-                self.outbox.wait(STATS_SECONDS)
+                self.channel.wait(STATS_SECONDS)
             self._turned_at = self.clock()
             return
         work = {"step": self._step, "decode": self._decode, "refine": self._refine, "expire": self._expire}[action.kind]
@@ -118,6 +118,14 @@ class EngineLoop:
         used = f"{threads} of {os.cpu_count()} cores" if each.model.device.type == "cpu" else each.model.engine.name
         return f"{used}, {1000 * each.costs.step(8):.2f} ms a step of 8 rows"
 
+    def _take_arrived(self) -> None:
+        """Take all messages that have arrived, cancellations first: they make room for the new requests among them."""
+        arrived = self.channel.receive()
+        cancelled = {message.number for message in arrived if isinstance(message, Cancel)}
+        for message in sorted(arrived, key=lambda message: not isinstance(message, Cancel)):
+            if not (isinstance(message, Submit) and message.number in cancelled):
+                self._take(message)
+
     def _take(self, message: Incoming) -> None:
         match message:
             case Submit():
@@ -134,14 +142,14 @@ class EngineLoop:
         """Accept a request, or refuse it at once if its deadline cannot be kept."""
         served, now, given = self.served[submit.model], self.clock(), len(submit.prefix[0])
         job = Job(
-            submit.number, served.costs, len(submit.rows), submit.codes, submit.deadline, submit.arrived,
+            submit.number, served.costs, len(submit.rows), submit.codes, submit.deadline - submit.allowance, submit.arrived,
             count=given, lead=given + 1, every=submit.every, payload=Work(submit, served),
         )  # fmt: skip
         self._continue_parked(job, submit)
         possible_after = self.scheduler.refusal(job, now)
         if possible_after is not None:
             self._release(job.payload)
-            self.outbox.send(Refused(submit.number, possible_after + now - submit.arrived))
+            self.channel.send(Refused(submit.number, possible_after + now - submit.arrived))
             return
         self.jobs[submit.number] = job
         self.scheduler.add(job)
@@ -170,7 +178,7 @@ class EngineLoop:
                 job.has_slots = True
                 self._count(job)
         self._step_seconds = self.clock() - self._turned_at
-        jobs[0].costs.add_step(sum(job.size for job in jobs), self._step_seconds)
+        jobs[0].costs.add_step(sum(job.size for job in jobs), self._step_seconds, [job.size for job in new])
 
     def _join(self, job: Job) -> None:
         submit, served = job.payload.submit, job.payload.served
@@ -208,8 +216,9 @@ class EngineLoop:
 
     def _fail(self, job: Job, reason: str) -> None:
         print(f"request {job.number} failed: {reason}", file=sys.stderr, flush=True)
+        self.parked.pop(job.number, None)
         self._finish(job)
-        self.outbox.send(Failed(job.number, reason))
+        self.channel.send(Failed(job.number, reason))
 
     def _count(self, job: Job) -> None:
         """Update the number of codes from the job's slots."""
@@ -218,9 +227,22 @@ class EngineLoop:
         job.lead = max(1, group.request.codes.shape[1] + 1 - group.position)
 
     def _decode(self, jobs: list[Job]) -> None:
-        """Decode a chunk of a job's rows; after the last chunk, answer."""
-        (job,) = jobs
-        self._attempt(jobs, lambda: self._decode_chunk(job))
+        """Decode several jobs in one go, or a chunk of one job's rows; answer what is complete."""
+        if len(jobs) > 1:
+            try:
+                self._decode_together(jobs)
+            except Exception:  # each by itself, so that only the one at fault fails
+                for job in (job for job in jobs if job.number in self.jobs):
+                    self._attempt([job], lambda job=job: self._decode_chunk(job))  # type: ignore[misc]
+        else:
+            self._attempt(jobs, lambda: self._decode_chunk(jobs[0]))
+
+    def _decode_together(self, jobs: list[Job]) -> None:
+        """Decode jobs with as many codes and answer them; each fails by itself."""
+        codes = torch.cat([self._codes(job) for job in jobs])
+        data = jobs[0].payload.served.table.decode(codes)
+        self._send(jobs, codes, data, final=True)
+        jobs[0].costs.add_decode(len(data), self.clock() - self._turned_at)
 
     def _decode_chunk(self, job: Job) -> None:
         work: Work = job.payload
@@ -232,10 +254,10 @@ class EngineLoop:
         if job.decoded < job.size:
             self.scheduler.reorder()
         else:
-            self._send(job, work.codes, torch.cat(work.parts), final=True)
+            codes, data = work.codes, torch.cat(work.parts)
             if work.group is not None and job.count < job.target and len(self.jobs) == 1 and self.scheduler.adaptive:
                 self._park(work)
-            self._finish(job)
+            self._send([job], codes, data, final=True)
         job.costs.add_decode(len(chunk), self.clock() - self._turned_at)
 
     def _codes(self, job: Job) -> Tensor:
@@ -252,21 +274,29 @@ class EngineLoop:
         def work() -> None:
             codes, table = self._codes(job), job.payload.served.table
             data = torch.cat([table.decode(chunk) for chunk in codes.split(job.costs.chunk)])
-            self._send(job, codes, data, final=False)
+            self._send([job], codes, data, final=False)
 
         self._attempt(jobs, work)
 
-    def _send(self, job: Job, codes: Tensor, data: Tensor, *, final: bool) -> None:
-        if not bool(data.isfinite().all()):
-            raise ValueError("the sample is not finite")
-        data = to_uint8(data) if job.payload.submit.as_bytes else data.float()
-        answer = Answer(job.number, codes.int().cpu().numpy(), data.cpu().numpy(), final, job.deadline - self.clock())
-        self.outbox.send(answer)
+    def _send(self, jobs: list[Job], codes: Tensor, data: Tensor, *, final: bool) -> None:
+        """Answer jobs whose rows were decoded together; a job with rows that are not finite fails. Final answers end them."""
+        is_finite, code_rows = data.isfinite().flatten(1).all(1).cpu().numpy(), codes.int().cpu().numpy()
+        kinds = {job.payload.submit.as_bytes for job in jobs}
+        arrays, first = {as_bytes: to_host(data, as_bytes) for as_bytes in kinds}, 0
+        for job in jobs:
+            own, first = slice(first, first + job.size), first + job.size
+            if not is_finite[own].all():
+                self._fail(job, "ValueError: the sample is not finite")
+                continue
+            part = arrays[job.payload.submit.as_bytes][own]
+            self.channel.send(Answer(job.number, code_rows[own], part, final, self.clock()))
+            if final:
+                self._finish(job)
 
     def _expire(self, jobs: list[Job]) -> None:
         for job in jobs:
             self._finish(job)
-            self.outbox.send(Expired(job.number))
+            self.channel.send(Expired(job.number))
 
     def _finish(self, job: Job) -> None:
         """Forget a job and free its slots, unless they are parked."""
@@ -313,7 +343,13 @@ class EngineLoop:
         waiting = sum(not job.has_slots for job in jobs)
         costs = next(iter(self.served.values())).costs
         choice = self._choice(torch.get_num_threads())
-        self.outbox.send(Stats(len(jobs), waiting, used, self._step_seconds, level, costs.slowdown, choice))
+        self.channel.send(Stats(len(jobs), waiting, used, self._step_seconds, level, costs.slowdown, choice))
+
+
+def to_host(data: Tensor, as_bytes: bool) -> np.ndarray:
+    """Return samples as an answer holds them: bytes, or float32."""
+    array: np.ndarray = (to_uint8(data) if as_bytes else data.float()).cpu().numpy()
+    return array
 
 
 def _settings(submit: Submit) -> tuple[object, ...]:

@@ -28,11 +28,13 @@ from anytime.server.supervisor import Ticket
 from anytime.server.web import STREAM, Guard, event, event_stream, negotiate, problem_document, problem_response, read_body
 
 STATIC = Path(__file__).parent / "static"
-PAGES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+PAGES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "problem.js", "source.js")}}
 OPEN_PATHS = frozenset({"/livez", *PAGES})
 """What needs no token: the page asks for it."""
+WORK_PATHS = frozenset({"/v1/samples", "/v1/refine"})
+"""What is refused unread under overload."""
 LARGE = 1 << 15
-"""Values from which on a sample is encoded in a thread, so that other requests need not wait."""
+"""Values from which on a sample is compressed in a thread, so that other requests need not wait."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -45,7 +47,7 @@ class Api:
 
     async def samples(self, request: Request) -> Response:
         """POST /v1/samples"""
-        arrived = time.monotonic()
+        arrived = self.service.arrival(request)
         body = parse(await read_body(request), SampleRequest)
         info = find_model(self.service.models, body.model)
         submit = to_submit(body, info, self.service.supervisor.new_number(), arrived)
@@ -53,7 +55,7 @@ class Api:
 
     async def refine(self, request: Request) -> Response:
         """POST /v1/refine"""
-        arrived = time.monotonic()
+        arrived = self.service.arrival(request)
         body = parse(await read_body(request), RefineRequest)
         earlier = self.service.remembered.get(body.id)
         if earlier is None:
@@ -65,7 +67,8 @@ class Api:
 
     async def _answer(self, request: Request, info: ModelInfo, submit: Submit, inside: Format | None) -> Response:
         """Answer with a file, or with a stream of refinements."""
-        wanted, dtype = negotiate(request.headers.get("accept", "*/*"), info, len(submit.rows))
+        accept = ",".join(request.headers.getlist("accept")) or "*/*"
+        wanted, dtype = negotiate(accept, info, len(submit.rows))
         wants_floats = info.sample_rate is not None or ("npz" in (inside, MEDIA_TYPES.get(wanted)) and dtype != "uint8")
         every = submit.every if wanted == STREAM else None
         ticket = self.service.reserve(replace(submit, every=every, as_bytes=not wants_floats))
@@ -73,8 +76,10 @@ class Api:
         if wanted == STREAM:
             return event_stream(self._events(info, ticket, answer, inside))
         result, to = self.service.result(info, ticket, answer), MEDIA_TYPES[wanted]
-        content = encode(result, to) if result.data.size <= LARGE else await asyncio.to_thread(encode, result, to)
-        return Response(content, media_type=wanted, headers=_headers(result, answer))
+        is_quick = to == "npz" or result.data.size <= LARGE
+        content = encode(result, to) if is_quick else await asyncio.to_thread(encode, result, to)
+        self.service.delays.add_returned(answer.sent_at)
+        return Response(content, media_type=wanted, headers=_headers(result))
 
     async def _events(self, info: ModelInfo, ticket: Ticket, first: Answer, inside: Format | None) -> AsyncIterator[bytes]:
         try:
@@ -82,6 +87,7 @@ class Api:
                 async for answer in answers:
                     result = self.service.result(info, ticket, answer)
                     data = await asyncio.to_thread(_event_data, result, inside)
+                    self.service.delays.add_returned(answer.sent_at)
                     yield event("sample" if answer.final else "refinement", data)
         except ProblemError as problem:
             yield event("error", problem_document(problem, secrets.token_hex(8)))
@@ -152,8 +158,14 @@ def build_app(service: Service, *, token: str | None = None, hosts: frozenset[st
         route("GET", "/openapi.json", api.openapi),
         *(Route(path, _page(name), methods=["GET"]) for path, name in PAGES.items()),
     ]
-    middleware = [Middleware(Guard, token=token, hosts=hosts, open_paths=OPEN_PATHS)]
-    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: _no_route, 405: _no_route})
+
+    def shed(path: str) -> ProblemError | None:
+        return service.shed() if path in WORK_PATHS else None
+
+    middleware = [Middleware(Guard, token=token, hosts=hosts, open_paths=OPEN_PATHS, shed=shed)]
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers={404: _no_route, 405: _no_route})
+    app.router.redirect_slashes = False  # paths are as described, and no answer leads elsewhere
+    return app
 
 
 def _page(name: str) -> Endpoint:
@@ -186,9 +198,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return problem_response(ProblemError(status, title, text, dict(headers or {})))
 
 
-def _headers(result: Result, answer: Answer) -> dict[str, str]:
+def _headers(result: Result) -> dict[str, str]:
     facts = {f"Anytime-{name.title()}": str(value).lower() for name, value in result.facts.items()}
-    return {**facts, "Anytime-Slack-Ms": f"{1000 * answer.slack:.1f}", "Cache-Control": "no-store"}
+    slack = result.submit.deadline - time.monotonic()
+    return {**facts, "Anytime-Slack-Ms": f"{1000 * slack:.1f}", "Cache-Control": "no-store"}
 
 
 def _event_data(result: Result, inside: Format | None) -> dict[str, Any]:

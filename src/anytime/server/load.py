@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import math
+import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from typing import Any
 
 from anytime.server.run import new_event_loop
@@ -19,6 +24,10 @@ GIVE_UP_SECONDS = 10.0
 """After its deadline, a request is waited for this long."""
 REUSE_SECONDS = 5.0
 """Idle connections are used again for this long; the server closes them after a longer time."""
+MAX_RATE, CORES = 300.0, 2
+"""Requests a second that one process sends, where there are this many cores for each process."""
+START_SECONDS = 1.0
+"""Time for the processes to start."""
 BURST_SECONDS, BURST_SHARE = 0.5, 0.25
 """A bursty load sends everything in a quarter of the time, half a second at a time."""
 
@@ -37,6 +46,12 @@ class Load:
     """Clients of a closed loop, each of which sends its next request when it has its answer."""
     seconds: float = 0.0
     """Duration of a closed loop."""
+    first: int = 0
+    """Number of the first request; another process may send those between."""
+    every: int = 1
+    """Difference of the numbers of two requests."""
+    start_at: float | None = None
+    """When to start, by the monotonic clock; None for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,7 @@ class Sent:
     seconds: float  # from then until the whole answer had arrived
     status: int  # 0 if there was none
     codes: int
+    late: float = 0.0  # seconds from when it was due until this generator began to send it
 
 
 def poisson(rate: float, seconds: float, seed: int) -> tuple[float, ...]:
@@ -68,11 +84,23 @@ def bursty(rate: float, seconds: float, seed: int) -> tuple[float, ...]:
 
 
 def run(load: Load) -> list[Sent]:
-    """Send the requests from another process; return what became of them."""
-    done = subprocess.run(
-        [sys.executable, "-c", START], input=json.dumps(asdict(load)).encode(), stdout=subprocess.PIPE, check=True
-    )
-    return [Sent(*row) for row in json.loads(done.stdout)]
+    """Send the requests from other processes, so that none of them is the bottleneck; return what became of them."""
+    wanted = math.ceil(len(load.arrivals) / load.arrivals[-1] / MAX_RATE) if load.arrivals else load.clients
+    count = max(1, min(wanted, (os.cpu_count() or 1) // CORES))
+    shared = partial(replace, load, every=count, start_at=time.monotonic() + START_SECONDS)
+    parts = [
+        shared(arrivals=load.arrivals[index::count], clients=len(range(index, load.clients, count)), first=index)
+        for index in range(count)
+    ]
+    with ThreadPoolExecutor(count) as pool:
+        contents = list(pool.map(_run_process, parts))
+    return sorted((Sent(*row) for content in contents for row in json.loads(content)), key=lambda sent: sent.at)
+
+
+def _run_process(load: Load) -> bytes:
+    """Run a load generator; return what it wrote."""
+    given = json.dumps(asdict(load)).encode()
+    return subprocess.run([sys.executable, "-c", START], input=given, stdout=subprocess.PIPE, check=True).stdout
 
 
 def main() -> None:
@@ -80,7 +108,7 @@ def main() -> None:
     load = Load(**json.load(sys.stdin))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         sent = runner.run(_closed(load) if load.clients else _open(load))
-    json.dump([[each.at, each.seconds, each.status, each.codes] for each in sent], sys.stdout)
+    json.dump([list(astuple(each)) for each in sent], sys.stdout)
 
 
 class Connections:
@@ -98,6 +126,11 @@ class Connections:
             return await asyncio.wait_for(self._send(number), self._patience)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return 0, 0
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        for _, _, writer in self._idle:
+            writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while self._idle and time.monotonic() - self._idle[0][0] > REUSE_SECONDS:
@@ -121,23 +154,33 @@ class Connections:
         return int(lines[0].split()[1]), int(headers.get("anytime-codes", "0"))
 
 
+def _start(load: Load) -> float:
+    """Return when to start: at the time given, or now if this process took longer to start."""
+    return max(load.start_at or 0.0, time.monotonic())
+
+
 async def _open(load: Load) -> list[Sent]:
-    connections, started, sent = Connections(load), time.monotonic(), list[Sent]()
+    started = _start(load)
+    connections, sent = Connections(load), list[Sent]()
 
     async def one(number: int, at: float) -> None:
+        late = time.monotonic() - started - at
         status, codes = await connections.send(number)
-        sent.append(Sent(at, time.monotonic() - started - at, status, codes))
+        sent.append(Sent(at, time.monotonic() - started - at, status, codes, late))
 
     tasks = []
-    for number, at in enumerate(load.arrivals):
+    for index, at in enumerate(load.arrivals):
         await asyncio.sleep(max(0.0, started + at - time.monotonic()))
-        tasks.append(asyncio.ensure_future(one(number, at)))
+        tasks.append(asyncio.ensure_future(one(load.first + index * load.every, at)))
     await asyncio.gather(*tasks)
-    return sorted(sent, key=lambda each: each.at)
+    connections.close()
+    return sent
 
 
 async def _closed(load: Load) -> list[Sent]:
-    connections, started, sent, numbers = Connections(load), time.monotonic(), list[Sent](), iter(range(1 << 60))
+    started, numbers = _start(load), itertools.count(load.first, load.every)
+    connections, sent = Connections(load), list[Sent]()
+    await asyncio.sleep(max(0.0, started - time.monotonic()))
 
     async def client() -> None:
         while (at := time.monotonic() - started) < load.seconds:
@@ -145,6 +188,7 @@ async def _closed(load: Load) -> list[Sent]:
             sent.append(Sent(at, time.monotonic() - started - at, status, codes))
 
     await asyncio.gather(*(client() for _ in range(load.clients)))
+    connections.close()
     return sent
 
 

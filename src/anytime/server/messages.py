@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,15 +10,20 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4
 """Length of a message, big-endian, as `multiprocessing.connection` writes it."""
+MARGIN = 0.002
+"""Seconds before its deadline that an answer leaves the engine, at the latest: it must still be encoded and sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Seconds of a step and of a decode by number of rows, on a quiet machine, and the threads they were measured with."""
+    """Seconds by number of rows, on a quiet machine, and the threads they were measured with."""
 
     step: dict[int, float]
     decode: dict[int, float]
+    """With the copy to the host."""
     threads: int
+    join: dict[int, float] = field(default_factory=lambda: {1: 0.0})
+    """What a new request adds to its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class Submit:
     """Whether images are sent as bytes instead of floats."""
     continues: int | None = None
     """Number of the request whose rows these are, whose state may still be in its slots."""
+    allowance: float = 0.0
+    """Seconds that the web process may need, beyond the usual: the engine is done that long before the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +158,8 @@ class Answer:
     codes: np.ndarray  # [n, count], int32
     data: np.ndarray  # [n, ...], float32, or uint8 for images as bytes
     final: bool
-    slack: float
-    """Seconds left until the deadline."""
+    sent_at: float
+    """By the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)

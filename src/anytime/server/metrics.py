@@ -28,7 +28,7 @@ class Metrics:
         self.seconds = self._add(Histogram, "answer_seconds", "Time from arrival until an answer was ready.")
         self.shortened = self._add(Counter, "shortened", "Answers with fewer codes than requested.")
         self.cancelled = self._add(Counter, "cancelled", "Requests whose client went away.")
-        self.refused = self._add(Counter, "refused", "Requests refused by reason: deadline or queue.", ["reason"])
+        self.refused = self._add(Counter, "refused", "Requests refused by reason: deadline, queue or overload.", ["reason"])
         gauges = {
             "queue": ("Requests in the engine.", lambda: len(supervisor.tickets)),
             "waiting": ("Requests without slots.", lambda: supervisor.stats.waiting if supervisor.stats else 0),

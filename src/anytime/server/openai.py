@@ -79,7 +79,7 @@ class ImagesApi:
             return error_response(problem)
 
     async def _generate(self, request: Request) -> Response:
-        arrived = time.monotonic()
+        arrived = self.service.arrival(request)
         body = parse(await read_body(request), ImagesRequest)
         info = self._model(body.model)
         n = 1 if body.n is None else body.n
@@ -99,6 +99,7 @@ class ImagesApi:
             return event_stream(self._events(info, ticket, answer, partial))
         result = self.service.result(info, ticket, answer)
         images = [{"b64_json": image} for image in each_file(result)]
+        self.service.delays.add_returned(answer.sent_at)
         return JSONResponse({"created": int(time.time()), "data": images, **_facts(result), "usage": usage(result)})
 
     def _model(self, name: str | None) -> ModelInfo:

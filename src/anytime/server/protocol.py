@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
-from anytime.core.config import from_dict
+from anytime.core.config import from_dict, parse_json
 from anytime.core.errors import UserError, did_you_mean
 from anytime.server.messages import ModelInfo, Submit
 
@@ -19,6 +18,8 @@ MAX_ROW, MAX_SEED = 1 << 31, 1 << 63
 MAX_DEADLINE_MS = 600_000.0
 DEFAULT_DEADLINE_MS = 30_000.0
 """A request without a deadline is answered by then, with fewer codes if it must be."""
+MAX_SHOWN = 64
+"""Characters of a name that an error repeats."""
 RANDOM_SEEDS = 1 << 53
 """Seeds that the server chooses: a number that JavaScript can hold."""
 
@@ -87,7 +88,7 @@ class RefineRequest:
 def parse(body: bytes, into: type[Body]) -> Body:
     """Read a JSON body; raise `ProblemError` for anything that is not one."""
     try:
-        data = json.loads(body or b"{}", parse_constant=_refuse_constant, parse_float=_parse_float)
+        data = parse_json(body or b"{}", parse_constant=_refuse_constant, parse_float=_parse_float)
         return from_dict(into, data, "the request")
     except UserError as error:
         raise ProblemError(422, "Invalid request", str(error)) from None
@@ -99,7 +100,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _parse_float(text: str) -> float:
+def _parse_float(text: str) -> int | float:
     """Read a number; 8.0 is a whole number, as in JSON Schema."""
     value = float(text)
     return int(value) if value.is_integer() else value
@@ -116,7 +117,8 @@ def find_model(models: Sequence[ModelInfo], name: str | None) -> ModelInfo:
     for info in models:
         if info.name == name:
             return info
-    raise ProblemError(404, "Unknown model", f"there is no model {name!r}; {did_you_mean(name, [i.name for i in models])}")
+    shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…"
+    raise ProblemError(404, "Unknown model", f"there is no model {shown!r}; {did_you_mean(shown, [i.name for i in models])}")
 
 
 def to_submit(request: SampleRequest, info: ModelInfo, number: int, arrived: float) -> Submit:

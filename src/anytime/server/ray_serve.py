@@ -5,12 +5,10 @@ Ray is optional: it is imported only when it is used.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.types import Message, Receive, Scope, Send
 
 from anytime.core.errors import UserError
+from anytime.core.ray_cluster import connect, import_ray
 from anytime.server.http import build_app
 from anytime.server.messages import EngineSettings, Ready
 from anytime.server.run import DRAIN_SECONDS, ServerSettings, allowed_hosts, announce, bind, is_loopback
@@ -37,13 +36,6 @@ UPSCALE_SECONDS = 10.0
 HEALTH_SECONDS = 5.0
 """Time between two health checks of a replica; Ray replaces it after three that failed."""
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-ENVIRONMENT = {
-    "RAY_worker_niceness": "0",  # Ray's 15 lets every other process go first, whatever the deadline
-    "GRPC_ENABLE_FORK_SUPPORT": "0",  # replicas start engines: each would print a line about it
-}
-"""Variables of Ray for a cluster on this machine, unless they are set."""
-CONNECT_SECONDS = 5.0
-"""Longest wait for the machine that RAY_ADDRESS names; Ray itself would wait for minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +86,7 @@ class Replica:
         self.ready = await self.supervisor.start()
         service = Service(self.supervisor, self.ready, max_requests=settings.max_requests)
         self.web = build_app(service, token=settings.token, hosts=allowed_hosts(settings))
-        self.name = import_ray().serve.get_replica_context().replica_tag.encode()
+        self.name = import_ray("serve").serve.get_replica_context().replica_tag.encode()
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; a header names the replica."""
@@ -128,15 +120,15 @@ class Ingress:
         if scope["type"] == "lifespan":
             await Starlette()(scope, receive, send)
         else:
-            await import_ray().serve.get_replica_context().servable_object.respond(scope, receive, send)
+            await import_ray("serve").serve.get_replica_context().servable_object.respond(scope, receive, send)
 
 
 def serve_with_ray(settings: ServerSettings, scale: Scale, say: Callable[[str], None]) -> None:
     """Serve until a signal to stop: in the cluster that RAY_ADDRESS names, or in a new one on this machine."""
-    ray = import_ray()
+    ray = import_ray("serve")
     with bind(settings.host, settings.port) as bound:  # a mistake is known before anything starts; port 0 becomes a free one
         settings = replace(settings, port=bound.getsockname()[1])
-    connect(ray, scale)
+    connect_to_serve(ray, scale)
     on_signals(signal.default_int_handler)  # KeyboardInterrupt; after Ray, which has handlers of its own
     try:
         handle = deploy(ray, settings, scale)
@@ -156,35 +148,12 @@ def on_signals(handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def import_ray() -> Any:
-    """Import Ray with Ray Serve."""
-    try:
-        importlib.import_module("ray.serve")
-        return importlib.import_module("ray")
-    except ImportError:
-        raise UserError("`ray` needs Ray Serve; run `pip install 'ray[serve]'`") from None
-
-
-def connect(ray: Any, scale: Scale) -> None:
-    """Connect to the cluster that RAY_ADDRESS names, or start one on this machine: no dashboard, no usage statistics."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+def connect_to_serve(ray: Any, scale: Scale) -> None:
+    """Connect to the cluster that RAY_ADDRESS names, or start one on this machine; refuse one that runs Ray Serve."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if address := os.environ.get("RAY_ADDRESS"):
-        try:
-            if match := re.fullmatch(r"(?:ray://)?(.+):([0-9]{1,5})", address):
-                socket.create_connection((match[1].strip("[]"), int(match[2])), CONNECT_SECONDS).close()
-            ray.init(address, logging_level=logging.WARNING)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"RAY_ADDRESS {address!r} cannot be used ({reason}); check it and RAY_AUTH_MODE") from None
-        if ray.serve.status().proxies:
-            raise UserError("Ray Serve runs in this cluster already; end it with `serve shutdown`")
-    else:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        # Ray counts CPUs to place replicas, it does not reserve them: here all replicas find a place.
-        cpus = max(os.cpu_count() or 1, scale.most)
-        ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    connect(ray, least_cpus=scale.most)  # on this machine all replicas find a place
+    if os.environ.get("RAY_ADDRESS") and ray.serve.status().proxies:
+        raise UserError("Ray Serve runs in this cluster already; end it with `serve shutdown`")
 
 
 def deploy(ray: Any, settings: ServerSettings, scale: Scale) -> Any:

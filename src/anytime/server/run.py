@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from types import FrameType
 import uvicorn
 
 from anytime.core.errors import UserError
+from anytime.server.connection import GuardedConnection
 from anytime.server.http import build_app
 from anytime.server.messages import EngineSettings, Ready
 from anytime.server.service import MAX_REQUESTS, Service
@@ -23,6 +25,10 @@ DRAIN_SECONDS = 10.0
 """Longest time that requests in flight get after a signal to stop."""
 CLOSE_SECONDS = 3
 """Longest time that open connections get after that."""
+UNREAD_SECONDS = 60
+"""A connection is closed when its client has read nothing of an answer for so long."""
+SWITCH_SECONDS = 0.0005
+"""Longest time that a thread which encodes an answer holds up the event loop; Python's own choice is ten times that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,8 @@ def bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer of several parts must not wait for the first
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux, and handed on to the connections
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
         bound.bind((host, port))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -66,6 +74,7 @@ def bind(host: str, port: int) -> socket.socket:
 def serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal to stop."""
     bound = bind(settings.host, settings.port)
+    sys.setswitchinterval(SWITCH_SECONDS)
     with bound, asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, bound, say))
 
@@ -109,7 +118,7 @@ def allowed_hosts(settings: ServerSettings) -> frozenset[str] | None:
 async def _run_web(settings: ServerSettings, bound: socket.socket, service: Service, started: Callable[[], None]) -> None:
     app = build_app(service, token=settings.token, hosts=allowed_hosts(settings))
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30,
+        app, http=GuardedConnection, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30,
         timeout_graceful_shutdown=CLOSE_SECONDS, server_header=False, backlog=1024,
     )  # fmt: skip
     server = DrainingServer(config, service)

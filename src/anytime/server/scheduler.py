@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from anytime.server.costs import CostModel
+from anytime.server.messages import MARGIN
 
 HEADROOM = 0.4
 """Largest fraction of the time until a deadline that is left to jobs that may still arrive."""
@@ -28,10 +29,10 @@ RECENT_SECONDS, RECENT = 1.0, 256
 """How long, and how many, past arrivals tell how many are to come."""
 FEW_JOBS = 16
 """Number of jobs up to which every new one leads to a new plan at once."""
-MARGIN = 0.002
-"""Seconds before its deadline that an answer should be ready: it must still be encoded and sent."""
 MIN_PLAN_SECONDS, MAX_PLANNING = 0.002, 0.05
 """Shortest time that a plan is used, and the largest share of all time that may go into planning."""
+MAX_DECODE_SHARE = 0.75
+"""Jobs are decoded in one go if that takes at most this share of the time that they take one after the other."""
 GROUPS = 3
 """Levels in one plan: the jobs with the earliest deadlines get the first one, those after them may get more."""
 
@@ -77,11 +78,16 @@ class Job:
     def price(self) -> None:
         """Set what is left to do at the present speed of the machine. The first step may have to be taken alone."""
         self.decode = self.costs.decode(self.size - self.decoded)
-        self.mandatory = self.decode + (0.0 if self.count else self.costs.step(self.size))
+        self.mandatory = self.decode + (0.0 if self.count else self.costs.step(self.size)) + self.join
+
+    @property
+    def join(self) -> float:
+        """Seconds to give it slots, if it has none."""
+        return 0.0 if self.has_slots else self.costs.join(self.size)
 
 
 class Action(NamedTuple):
-    """What to do next: `step` these jobs, `decode` or `refine` one of them, let them `expire`, or `wait` for a job."""
+    """What to do next: `step` or `decode` these jobs, `refine` one of them, let them `expire`, or `wait` for a job."""
 
     kind: Literal["step", "decode", "refine", "expire", "wait"]
     jobs: Sequence[Job] = ()
@@ -147,10 +153,10 @@ class Scheduler:
         ready = [job for job in self.jobs if job.count]
         batch = self._batch(now)
         if (late := self._must_decode(ready, batch, now)) is not None:
-            return Action("decode", [late])
+            return Action("decode", self._decoded_together(late))
         finished = next((job for job in ready if not job.wants()), None)
         if finished is not None and (not batch or self._key(finished) < self._key(batch[0])):
-            return Action("decode", [finished])
+            return Action("decode", self._decoded_together(finished))
         if (shown := self._refinement(ready, now)) is not None:
             return Action("refine", [shown])
         return Action("step", batch) if batch else Action("wait")
@@ -236,12 +242,24 @@ class Scheduler:
         """Return the job to decode now, if after another step not all deadlines could be kept."""
         if not batch or not self.adaptive:
             return None
-        ends = now + batch[0].costs.step(sum(job.size for job in batch))
+        ends = now + batch[0].costs.step(sum(job.size for job in batch)) + sum(job.join for job in batch)
         for job in ready:
             ends += job.decode
             if ends + job.costs.delay(ends - now) + MARGIN > job.deadline:
                 return ready[0]
         return None
+
+    def _decoded_together(self, first: Job) -> list[Job]:
+        """Return the jobs to decode in one go: finished ones with as many codes, while that is clearly cheaper than apart."""
+        together, rows, apart = [first], first.size, first.decode
+        for job in self.jobs if first.decoded == 0 else ():
+            is_alike = job.costs is first.costs and job.count == first.count and job.decoded == 0 and not job.wants()
+            if job is first or not is_alike or rows + job.size > first.costs.chunk:
+                continue
+            if first.costs.decode(rows + job.size) <= MAX_DECODE_SHARE * (apart + job.decode):
+                together.append(job)
+                rows, apart = rows + job.size, apart + job.decode
+        return together
 
     def _refinement(self, ready: Sequence[Job], now: float) -> Job | None:
         """Return a job whose new codes should be shown, if there is time to decode them for that."""

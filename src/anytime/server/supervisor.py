@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anytime.core.errors import UserError
+from anytime.core.openmp import set_waiting
 from anytime.server.messages import (
     HEADER_BYTES,
     Answer,
@@ -93,7 +94,7 @@ class EngineProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-c", START, str(theirs.fileno())]
-            environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+            set_waiting(environment := dict(os.environ))
             # Its own session: Ctrl-C in a terminal reaches the web process alone, which lets the engine finish its work.
             self.process = await asyncio.create_subprocess_exec(
                 *command, pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -70,14 +70,16 @@ async def disconnected(request: Request) -> None:
 
 def negotiate(accept: str, info: ModelInfo, n: int) -> tuple[str, str | None]:
     """Return the media type to answer with and its `dtype`, by the Accept header; raise `ProblemError` if there is none."""
-    offered = [media_type(info), "application/json", "application/x-npz", STREAM]
+    all_offered = [media_type(info), "application/json", "application/x-npz", STREAM]
     ranges = [_media_range(text) for text in accept.split(",")]
+    unwanted = {name for name, weight, _ in ranges if not weight}
+    offered = [each for each in all_offered if each not in unwanted]
     for wanted, weight, dtype in sorted(ranges, key=lambda found: -found[1]):
         for each in offered if weight > 0 else []:
             if wanted in (each, "*/*", f"{each.partition('/')[0]}/*"):
                 several_clips = each == "audio/wav" and n > 1  # a WAV file holds one
                 return "application/json" if several_clips else each, dtype
-    raise ProblemError(406, "Not acceptable", f"this model's samples come as {', '.join(offered)}")
+    raise ProblemError(406, "Not acceptable", f"this model's samples come as {', '.join(all_offered)}")
 
 
 def _media_range(text: str) -> tuple[str, float, str | None]:
@@ -106,10 +108,17 @@ def event_stream(events: AsyncIterator[bytes]) -> Response:
 
 
 class Guard:
-    """Middleware: host names, the token, headers for safety, and an answer without details to anything unexpected."""
+    """Middleware: host names, the token, overload, headers for safety, and an answer without details to anything unexpected."""
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: frozenset[str] | None, open_paths: frozenset[str]) -> None:
-        self.app, self.token, self.hosts, self.open_paths = app, token, hosts, open_paths
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        hosts: frozenset[str] | None,
+        open_paths: frozenset[str],
+        shed: Callable[[str], ProblemError | None],
+    ) -> None:
+        self.app, self.token, self.hosts, self.open_paths, self.shed = app, token, hosts, open_paths, shed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -127,7 +136,8 @@ class Guard:
             await send(message)
 
         headers = dict(scope["headers"])
-        problem = self._problem(scope["path"], headers.get(b"host", b""), headers.get(b"authorization", b""))
+        path = scope["path"]
+        problem = self._problem(path, headers.get(b"host", b""), headers.get(b"authorization", b"")) or self.shed(path)
         try:
             app: ASGIApp = self.app if problem is None else problem_response(problem)
             await app(scope, receive, send_safely)

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anytime.core.storage import DamagedFileError, read_tensors, write_tensors
+from anytime.core.config import from_dict
+from anytime.core.errors import UserError
+from anytime.core.storage import read_tensors, write_tensors
 
 MAX_CHECKPOINTS = 2
 PARTS = ("model", "best", "optimizer", "auxiliary")
@@ -56,11 +58,18 @@ def read_latest(directory: Path, say: Callable[[str], None]) -> Checkpoint | Non
         try:
             tensors, metadata, _ = read_tensors(path)
             return _assemble(tensors, metadata)
-        except (DamagedFileError, KeyError, TypeError) as error:
+        except (UserError, KeyError, TypeError) as error:
             aside = path.with_suffix(".damaged")
-            path.replace(aside)
+            _rename(path, aside)
             say(f"checkpoint {path.name} is damaged ({error}); set aside as {aside.name}, going back to the one before it")
     return None
+
+
+def _rename(path: Path, aside: Path) -> None:
+    try:
+        path.replace(aside)
+    except OSError as error:
+        raise UserError(f"{path} is damaged and cannot be renamed ({error.strerror}); remove it") from None
 
 
 def _files(directory: Path) -> list[Path]:
@@ -73,7 +82,9 @@ def _assemble(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Checkpoin
         part, slash, rest = name.partition("/")
         if slash:
             parts[part][rest] = tensor
-    position = Position(**{key.name: metadata[key.name] for key in fields(Position)})
+    position = from_dict(Position, {key.name: metadata[key.name] for key in fields(Position)}, "its position")
+    if not 0 <= position.step <= position.total_steps:
+        raise TypeError("its steps are negative or more than all")
     return Checkpoint(position, running_losses=tensors["running_losses"], **parts)
 
 
@@ -87,7 +98,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     """Load `optimizer_tensors` into a new optimizer over the same parameters."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        index, key = name.split("/")
+        index, _, key = name.partition("/")
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     for parameter, slot in optimizer.state.items():

@@ -55,6 +55,7 @@ class Hooks:
     epoch: Callable[[EpochMetrics], None]
     checkpoint_due: Callable[[], bool]
     checkpoint: Callable[[StageState], None]
+    last_epoch: Callable[[], None] = lambda: None  # called while `task.module` still has the last weights
     pause: Pause = NEVER  # for one rank alone: several would have to stop at the same step
 
 
@@ -109,6 +110,7 @@ def run_stage(task: Task, state: StageState, compute: Compute, hooks: Hooks, see
         if pausing:
             raise Paused(f"{task.name} stage, step {state.step:,}")
 
+    hooks.last_epoch()
     task.module.load_state_dict(state.best)
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anytime.core.config import read_json
-from anytime.core.errors import UserError
+from anytime.core.errors import UserError, reason
 from anytime.core.storage import file_digest, write_json
 
 FILE = "files.json"
 """SHA-256 of every recorded file, by its path in the run directory."""
 RECORDED = (
     "config.json",
+    "environment.json",
     "metrics.jsonl",
     "code_stats.json",
     "model/config.json",
@@ -21,6 +22,8 @@ RECORDED = (
     "checkpoints/after-*.safetensors",
 )
 """What training writes once. `evaluate` and a repeated `train` may add to the rest."""
+LATER = ("environment.json",)
+"""Files that older records do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,12 @@ class FileCheck:
     unchanged: tuple[str, ...]
     altered: tuple[str, ...]
     missing: tuple[str, ...]
+    added: tuple[str, ...] = ()
 
     @property
     def problem(self) -> str:
         """What changed, as part of a sentence; empty if nothing did."""
-        parts = ((self.altered, "altered"), (self.missing, "missing"))
+        parts = ((self.altered, "altered"), (self.missing, "missing"), (self.added, "new"))
         texts = [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {state}" for names, state in parts if names]
         return " and ".join(texts)
 
@@ -53,8 +57,12 @@ def check_files(run_dir: Path) -> FileCheck | None:
     if not isinstance(recorded, dict) or not all(isinstance(name, str) and is_inside(name) for name in recorded):
         raise UserError(f"{path} is not a record of a run's files; restore it or remove it")
     states = {name: _state(run_dir / name, digest) for name, digest in recorded.items()}
-    parts = (tuple(name for name, state in states.items() if state == wanted) for wanted in ("unchanged", "altered", "missing"))
-    return FileCheck(*parts)
+    return FileCheck(
+        unchanged=tuple(name for name, state in states.items() if state == "unchanged"),
+        altered=tuple(name for name, state in states.items() if state == "altered"),
+        missing=tuple(name for name, state in states.items() if state == "missing"),
+        added=tuple(name for name in _names(run_dir) if name not in recorded and name not in LATER),
+    )
 
 
 def is_inside(name: str) -> bool:
@@ -74,9 +82,9 @@ def _names(run_dir: Path) -> Iterator[str]:
 
 
 def _state(path: Path, digest: object) -> str:
-    if not path.is_file():
-        return "missing"
     try:
+        if not path.is_file():
+            return "missing"
         return "unchanged" if file_digest(path) == digest else "altered"
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+        raise UserError(f"{path} cannot be read ({reason(error)}); check its name and its permissions") from None

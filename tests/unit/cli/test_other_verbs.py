@@ -56,6 +56,12 @@ def test_the_output_directory_may_have_a_dot_in_its_name(
     assert [path.name for path in (tmp_path / "back-v1.0").iterdir()] == ["0.png"]
 
 
+def test_a_directory_stands_for_its_files(command: Command, model: Path, images: list[Path], tmp_path: Path) -> None:
+    (images[0].parent / "notes.txt").write_text("not an image")
+    assert command("reconstruct", model, images[0].parent, "--out", "back").status == 0
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["0.png", "1.png", "2.png"]
+
+
 def test_images_of_the_same_name_do_not_overwrite_each_other(
     command: Command, model: Path, images: list[Path], tmp_path: Path
 ) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from anytime.cli.console import TrainingConsole
 from anytime.cli.output import follow
+from anytime.core.progress import LineReporter, NotebookReporter
 
 Command = Callable[..., Any]
 Refused = Callable[..., str]
@@ -132,3 +135,57 @@ def test_a_name_that_no_library_takes_is_one_sentence(refused: Refused, model: P
     """Whatever cannot encode a name raises the same error."""
     monkeypatch.setattr("anytime.model.load", lambda path, *_: str(path).encode())
     assert r"a file name is not UTF-8 ('some/\udcff'); rename it" in refused("info", "some/\udcff")
+
+
+def test_suffixes_in_capitals_and_directories_with_a_dot(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.samples").mkdir()
+    for out in ("x.PNG", "x.Npz", "samples-0.7", "my.samples", "new.folder"):
+        assert command("sample", model, "-n", 2, "--out", out).status == 0
+    assert (tmp_path / "x.PNG").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "x.Npz").read_bytes().startswith(b"PK")
+    assert (tmp_path / "samples-0.7" / "x-0001.png").is_file()
+    assert (tmp_path / "my.samples" / "x-0001.png").is_file()
+    assert (tmp_path / "new.folder" / "x-0001.png").is_file()
+
+
+@pytest.mark.parametrize("out", ["x.jpg", "x.mp3", "x.MP4", "x.tiff", "x.safetensors"])
+def test_other_formats_are_refused(out: str, refused: Refused, model: Path) -> None:
+    assert f"the suffix .{out[2:]} is not known" in refused("sample", model, "--out", out)
+
+
+ESCAPE = "\x1b]0;title\x07\x1b[31m"
+
+
+def test_escape_sequences_in_names_are_never_printed(command: Command, model: Path, tmp_path: Path) -> None:
+    """A directory of somebody else's files: `anytime reconstruct MODEL their/*`."""
+    image, folder = Image.new("L", (28, 28), 9), tmp_path / "data"
+    folder.mkdir()
+    for number in range(12):
+        image.save(folder / f"{number}.png")
+    (folder / f"{ESCAPE}.png").write_text("not an image")
+    image.save(tmp_path / f"{ESCAPE}.png")
+    shutil.copytree(model, tmp_path / f"model{ESCAPE}")
+    for words in (
+        ("reconstruct", model, f"{ESCAPE}.png", "--out", "back"),
+        ("compress", f"{ESCAPE}.png", f"{ESCAPE}.any", "--model", model),
+        ("decompress", f"{ESCAPE}.any", f"{ESCAPE}.back.png", "--model", model),
+        ("sample", f"model{ESCAPE}", "-n", 1, "--out", f"{ESCAPE}.npz"),
+        ("sample", f"model{ESCAPE}", "-n", 1, "--shards", "npz", "--out", f"shards{ESCAPE}"),
+        ("info", f"model{ESCAPE}"),
+        ("train", "folder", "--data", folder, "--size", 28, "--scale", "smoke", "--skip-bad", "--out", f"run{ESCAPE}"),
+    ):
+        outcome = command(*words)
+        assert outcome.status == 0, outcome.err
+        assert "\x1b" not in outcome.out + outcome.err and "\x07" not in outcome.out + outcome.err, words[0]
+        assert "title" in outcome.out + outcome.err or words[0] == "info"
+
+
+@pytest.mark.parametrize("kind", [TrainingConsole, LineReporter, NotebookReporter])
+def test_reporters_print_names_as_they_are_but_no_escape_sequences(
+    kind: Callable[[], Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rich` reads [/red] as markup and :smile: as an emoji."""
+    monkeypatch.setattr("anytime.cli.console._is_terminal", lambda console: True)
+    kind().say(f"skipped [/red][bold]:smile:{ESCAPE}.png")
+    said = capsys.readouterr()
+    assert (said.out + said.err).replace("\n", "") == r"skipped [/red][bold]:smile:\x1b]0;title\x07\x1b[31m.png"

@@ -167,7 +167,7 @@ def test_datasets_without_files(cache: Path) -> None:
     assert (get("digits", cache) / "digits.xz").exists()
     with pytest.raises(UserError, match="--data DIR"):
         get("folder", cache)
-    with pytest.raises(UserError, match="unknown dataset"):
+    with pytest.raises(UserError, match="`name` 'mnits' is not a dataset"):
         get("mnits", cache)
 
 

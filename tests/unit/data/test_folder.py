@@ -107,3 +107,23 @@ def test_too_few_images_are_refused(image_dir: Path, cache: Path) -> None:
 def test_a_size_out_of_range_is_refused(image_dir: Path, cache: Path, size: int) -> None:
     with pytest.raises(UserError, match=f"`size` must be between 8 and 1024, not {size}"):
         read(image_dir, cache, size)
+
+
+def test_all_bad_files_are_named_or_skipped(image_dir: Path, cache: Path) -> None:
+    extra = [image_dir / f"more-{row}.png" for row in range(3)]
+    for path in extra:
+        shutil.copy(image_dir / "00.png", path)
+    whole = read(image_dir, cache)
+    for name in ("bad-1.png", "bad-2.jpg"):
+        (image_dir / name).write_bytes(b"text")
+    with pytest.raises(UserError, match=r"2 of \d+ files in .* cannot be read \(bad-1.png, bad-2.jpg\): .*`skip_bad`"):
+        read(image_dir, cache)
+    for _ in range(2):  # the second time from the cache
+        dataset = load("folder", data=image_dir, size=32, cache=cache, skip_bad=True)
+        assert torch.equal(torch.as_tensor(dataset.train), torch.as_tensor(whole.train))
+        assert dataset.source.endswith("; skipped bad-1.png, bad-2.jpg")
+
+
+def test_skipping_is_for_folders(image_dir: Path, cache: Path) -> None:
+    with pytest.raises(UserError, match="`skip_bad` is for folders of your own files, not for celeba"):
+        load("celeba", data=image_dir, cache=cache, skip_bad=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -31,9 +32,11 @@ from anytime.data.audio_datasets import _listed_speakers
 from anytime.data.celeba import _read_partition
 from anytime.data.cifar import BATCHES, read_batch, read_cifar10
 from anytime.data.dataset import ReadOptions
-from anytime.data.files import find_files, local_file
+from anytime.data.files import find_files, local_file, stamped_file
 from anytime.data.image_io import SUFFIXES, decode, header
+from anytime.data.image_shards import decode_rows
 from anytime.data.mnist import read_idx, to_idx
+from anytime.data.tar_shards import index_shards
 
 from .limits import Limits
 
@@ -166,6 +169,24 @@ def tar_seeds() -> list[bytes]:
     return files
 
 
+def shard_seeds() -> list[bytes]:
+    image, files = saved(Image.new("RGB", (9, 9)), "PNG"), []
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+            for name in ("a.png", "a.cls", f"{'long/' * 30 if form else ''}b.png"):
+                info = tarfile.TarInfo(name)
+                info.size = len(image)
+                archive.addfile(info, io.BytesIO(image))
+        files.append(stream.getvalue())
+    return files
+
+
+def read_shard(path: Path) -> None:
+    index = index_shards([stamped_file(path)], 8, path)  # a file in the place of the cache: nothing is written
+    decode_rows(index, torch.arange(len(index)), 8, 3)
+
+
 def read_cifar(path: Path) -> None:
     read_cifar10(ReadOptions("cifar10", path.parent, 32, path.parent))
 
@@ -215,6 +236,7 @@ PARSERS = [
     Parser("idx-gzip", lambda path: read_idx(path, 3), lambda: [gzip.compress(seed) for seed in idx_seeds()], 5_000, "a.gz"),
     Parser("batch", lambda path: read_batch(path.read_bytes(), path), batch_seeds, 12_000, "data_batch_1"),
     Parser("tar", read_cifar, tar_seeds, 8_000, "cifar-10-python.tar.gz", lambda tar: gzip.compress(tar, 1)),
+    Parser("shard", read_shard, shard_seeds, 6_000, "a.tar", found="a member of negative size was accepted"),
     Parser("npz", read_cifar, lambda: [as_npz(seed) for seed in npy_seeds()], 6_000, "cifar10.npz"),
     Parser("npy", read_cifar, npy_seeds, 6_000, "cifar10.npz", as_npz),
     Parser("zip", read_zip, zip_seeds, 10_000, "a.zip", found="IndexError for a member without a name"),

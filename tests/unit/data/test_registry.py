@@ -30,7 +30,7 @@ def test_every_entry_is_complete() -> None:
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(UserError, match="unknown dataset 'cifar-10': did you mean 'cifar10'"):
+    with pytest.raises(UserError, match="`name` 'cifar-10' is not a dataset; did you mean 'cifar10'"):
         load("cifar-10")
 
 

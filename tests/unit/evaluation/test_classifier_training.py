@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from torch import Tensor
 
 from anytime import data
 from anytime.core import storage
+from anytime.core.errors import UserError
 from anytime.core.progress import SilentReporter
 from anytime.data.dataset import Labels
 from anytime.data.loader import to_float, to_int16
@@ -82,7 +87,7 @@ def test_the_cache_is_keyed_by_data_and_config(
     trained = []
     train = classifier_training._train
     monkeypatch.setattr(classifier_training, "_train", lambda *given: trained.append(given) or train(*given))
-    (path,) = (cache / "classifiers").iterdir()
+    (path,) = (cache / "classifiers").glob("*.safetensors")
     facts = storage.read_tensors(path)[1]
     assert facts["kind"] == "classifier 2" and facts["config"]["epochs"] == 3
     again = load_or_train_image_classifier(*digits, QUICK, CPU, cache=cache)
@@ -181,3 +186,28 @@ def test_audio_features_by_dataset(tmp_path: Path) -> None:
     other = load_or_train_audio_features(replace(dataset, labels=None), CPU, smoke=True, cache=tmp_path)
     assert other.distance == "frechet_audio"
     assert other.extra_metrics(torch.zeros(2, 16), torch.ones(2, 16)) == {"nearest": 4.0, "nearest_p01": 4.0}
+
+
+def test_a_missing_classifier_is_refused_if_it_may_not_be_trained(digits: Digits, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no trained classifier of .*; copy there the one that"):
+        load_or_train_image_classifier(*digits, QUICK, CPU, cache=tmp_path, train=False)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_processes_that_need_a_classifier_at_the_same_time_train_one(
+    digits: Digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU two trainings differ, and so would the measurements made with them. A lock holds between threads as well."""
+    trained, train = list[str](), classifier_training._train
+
+    def slow(*given: Any) -> Any:
+        trained.append(threading.current_thread().name)
+        time.sleep(0.5)
+        return train(*given)
+
+    monkeypatch.setattr(classifier_training, "_train", slow)
+    config, dataset = replace(QUICK, epochs=1), digits[0]
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(load_or_train_image_classifier, dataset, digits[1], config, CPU, cache=tmp_path) for _ in range(2)]
+    assert len({each.result().digest for each in found}) == 1
+    assert len(trained) == 1

@@ -30,6 +30,7 @@ def test_terminal_shows_every_quantity_and_the_warning() -> None:
     assert [float(cell) for cell in rest[1].split()] == [2, 0.3, 0.2, 2.5, 2.0]
     assert len(rest) == 5
     assert warning == "warning: codes 4-5 bring <no> gain"
+    assert lines(FOUND, smoke=True)[-1] == "usual at smoke scale: codes 4-5 bring <no> gain"
 
 
 def test_a_run_whose_first_stages_are_not_known_shows_the_bits() -> None:
@@ -56,6 +57,7 @@ def test_report_shows_figure_and_warning(monkeypatch: pytest.MonkeyPatch) -> Non
     head, warning, figure = code_stats_section(FOUND)
     assert "<h2>" in head
     assert "codes 4-5 bring &lt;no&gt; gain" in warning
+    assert warning.replace("Warning", "Usual at smoke scale") in code_stats_section(FOUND, smoke=True)
     assert "data:image/png" in figure
     monkeypatch.setattr(code_stats_view, "can_plot", lambda: False)
     assert code_stats_section(FOUND) == [head, warning]

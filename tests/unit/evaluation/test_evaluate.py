@@ -136,6 +136,9 @@ def test_the_rows_as_lines_and_notes(rows: list[Row]) -> None:
     assert "80 samples (seed 2, temperature 1) against 160 training images, network random" in text
     assert "Warning, reconstructions: frechet_random is too high: 40 samples for 64 features" in text
     assert "Warning, samples" not in text
+    smoke = " ".join(image.notes(rows, smoke=True))
+    assert "Usual at smoke scale, reconstructions: frechet_random is too high: 40 samples" in smoke
+    assert "Warning" not in smoke
 
 
 def test_numbers_of_inception_are_called_by_their_names(rows: list[Row]) -> None:

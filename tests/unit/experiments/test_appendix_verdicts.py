@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from anytime.core.errors import UserError
 from anytime.core.plots import plot_png
 from anytime.core.results import Results, Row
 from anytime.experiments import pca_prior, priors, regularization, tailored, truncation, vae
@@ -57,6 +58,18 @@ def test_priors_the_papers_claim() -> None:
 def test_priors_a_pixelcnn_that_is_better_everywhere_or_worse_everywhere() -> None:
     assert holds(priors, two_seeds(by_fraction(PRIORS | {"pixelcnn": times(0.9)}))) == [False, False, True]
     assert holds(priors, two_seeds(by_fraction(PRIORS | {"pixelcnn": times(1.2)}))) == [True, True, False]
+
+
+def test_priors_of_different_trainings_are_refused() -> None:
+    rows: list[Row] = []
+    for seed in (0, 1):
+        for series in PRIORS:
+            about: Row = {"series": series, "seed": seed, "model": f"{series} {seed}"}
+            rows += [{**about, "bits_per_code": 6.0, "autoencoder": f"a{seed}"}, {**about, "fid": 90.0}]
+    priors.check_same_codes(rows)
+    for change in ({"autoencoder": "other"}, {"model": "other"}):
+        with pytest.raises(UserError, match="the measurements of seed 1 are of different trainings; remove those of ordered"):
+            priors.check_same_codes([*rows[:-2], {**rows[-2], **change}, rows[-1]])
 
 
 def test_priors_too_near_to_tell() -> None:
@@ -110,54 +123,83 @@ def test_tailored_the_opposite() -> None:
     assert holds(tailored, two_seeds(by_fraction({"anytime": UNIFORM, "tailored": times(1.1)}))) == [True, False]
 
 
-def by_size(ordered: Sequence[float], unordered: Sequence[float], errors: tuple[float, float], seed: int = 0) -> list[Row]:
+def by_size(
+    ordered: Sequence[float], unordered: Sequence[float], errors: tuple[float, float] = (0.012, 0.010), rise: float = 2.0
+) -> list[Row]:
+    """Return rows of both checkpoints; the last has the same FID and `rise` more held-out bits than the best."""
     rows: list[Row] = []
-    for series, numbers, error in (("ordered", ordered, errors[0]), ("unordered", unordered, errors[1])):
-        for size, fid in zip((45_000, 25_000, 10_000, 5_000), numbers, strict=True):
-            about: Row = {"series": series, "seed": seed, "images": size}
-            rows += [{**about, "training_error": error, "held_out_error": error}, {**about, "fraction": 1.0, "fid": fid}]
+    for variant, numbers, error in (("ordered", ordered, errors[0]), ("unordered", unordered, errors[1])):
+        for series, bits in ((variant, 7.0), (f"{variant}, last", 7.0 + rise)):
+            for size, fid in zip((45_000, 25_000, 10_000, 5_000), numbers, strict=True):
+                about: Row = {"series": series, "seed": 0, "images": size}
+                held_out = {"held_out_error": error, "held_out_bits": bits}
+                rows += [{**about, "training_error": error, "training_bits": 3.0, **held_out}, {**about, "fid": fid}]
     return rows
 
 
-# Ordered below at every size; more so with the fewest; with every step; in spite of the training error.
+# The unordered prior overfits. Ordered below at every size; more so with the fewest; with every step, and the same by the last
+# checkpoint; in spite of the training error.
 
 UNORDERED = (100.0, 120.0, 160.0, 200.0)
 
 
 def test_regularization_the_papers_claim() -> None:
-    rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010))
-    assert holds(regularization, two_seeds(rows)) == [True, True, True, True]
-    assert "45,000: +5.0; 25,000: +12.0; 10,000: +20.0; 5,000: +35.0" in regularization.decide(rows)[1].evidence
+    rows = by_size((95.0, 108.0, 140.0, 165.0), UNORDERED)
+    assert holds(regularization, two_seeds(rows)) == [True] * 8
+    assert "45,000: +5.0; 25,000: +12.0; 10,000: +20.0; 5,000: +35.0" in regularization.decide(rows)[2].evidence
 
 
 def test_regularization_a_gain_that_does_not_grow() -> None:
-    assert holds(regularization, two_seeds(by_size((90.0, 110.0, 150.0, 190.0), UNORDERED, (0.012, 0.010)))) == [
-        True, None, None, True,
-    ]  # fmt: skip
+    rows = two_seeds(by_size((90.0, 110.0, 150.0, 190.0), UNORDERED))
+    assert holds(regularization, rows) == [True, True, None, None, True, None, None, True]
 
 
 def test_regularization_a_gain_that_shrinks() -> None:
-    assert holds(regularization, two_seeds(by_size((70.0, 100.0, 150.0, 195.0), UNORDERED, (0.012, 0.010))))[1:3] == [
-        False,
-        False,
-    ]
+    assert holds(regularization, two_seeds(by_size((70.0, 100.0, 150.0, 195.0), UNORDERED)))[2:4] == [False, False]
+
+
+def test_regularization_checkpoints_are_decided_apart() -> None:
+    rows = two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED))
+    worse = [{**row, "fid": 300.0} if row["series"] == "ordered, last" and "fid" in row else row for row in rows]
+    assert holds(regularization, worse)[:5] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("rise", [0.0, -1.0])
+def test_regularization_without_overfitting_no_gain_is_decided(rise: float) -> None:
+    rows = two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, rise=rise))
+    overfits, lower, more, every_step, *_ = regularization.decide(rows)
+    assert overfits.holds is (None if rise == 0 else False)
+    assert (lower.holds, more.holds, every_step.holds) == (True, None, None)
+    assert "no prior is known to overfit" in more.evidence
+
+
+def test_regularization_rows_of_the_earlier_schedule_decide_no_gain() -> None:
+    rows = [row for row in two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED)) if "last" not in row["series"]]
+    assert holds(regularization, rows) == [None, True, None, None, True]
+    assert "rows of an earlier schedule: the same epochs for every size" in regularization.decide(rows)[0].evidence
+
+
+def test_regularization_errors_and_fid_of_different_trainings_are_refused() -> None:
+    rows = [row | {"model": f"{row['series']} {row['images']}"} for row in by_size(UNORDERED, UNORDERED)]
+    regularization.check_same_models(rows)
+    with pytest.raises(UserError, match="errors and FID of ordered of seed 0 with 45,000 images are of different trainings"):
+        regularization.check_same_models([rows[0] | {"model": "another"}, *rows[1:]])
 
 
 def test_regularization_a_training_error_that_is_no_higher() -> None:
-    assert holds(regularization, two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010))))[3] is False
+    assert holds(regularization, two_seeds(by_size((95.0, 108.0, 140.0, 165.0), UNORDERED, (0.008, 0.010))))[-1] is False
 
 
 def test_regularization_unordered_ahead_on_all_images() -> None:
-    assert holds(regularization, two_seeds(by_size((110.0, 108.0, 140.0, 165.0), UNORDERED, (0.012, 0.010)))) == [
-        False, True, True, False,
-    ]  # fmt: skip
+    rows = two_seeds(by_size((110.0, 108.0, 140.0, 165.0), UNORDERED))
+    assert holds(regularization, rows) == [True, False, True, True, False, True, True, False]
 
 
-def vae_rows(series: str, gains: Sequence[float], seed: int = 0) -> list[Row]:
+def vae_rows(series: str, gains: Sequence[float], seed: int = 0, variance: float = 0.01) -> list[Row]:
     errors = [1.0]
     for gain in gains:
         errors.append(errors[-1] - gain)
-    return error_rows(errors, series=series, seed=seed)
+    return error_rows(errors, series=series, seed=seed, variance=variance)
 
 
 FALLING = (0.3, 0.2, 0.12, 0.08, 0.05)
@@ -166,6 +208,14 @@ IRREGULAR = (0.05, 0.2, 0.01, 0.3, 0.19)
 
 def test_vae_the_papers_claim() -> None:
     assert holds(vae, [*vae_rows("ordered", FALLING), *vae_rows("standard", IRREGULAR)]) == [True, True]
+
+
+def test_vae_each_variance_is_decided_on_its_own() -> None:
+    first = [*vae_rows("ordered", FALLING), *vae_rows("standard", IRREGULAR)]
+    second = [vae_rows(series, FALLING, variance=0.002) for series in ("ordered", "standard")]
+    rows = [*first, *second[0], *second[1]]
+    assert holds(vae, rows) == [True, True, False, False]
+    assert [verdict.claim.split(":")[0] for verdict in vae.decide(rows)] == 2 * ["variance 0.01"] + 2 * ["variance 0.002"]
 
 
 def test_vae_a_standard_vae_that_is_ordered_as_well() -> None:
@@ -199,10 +249,12 @@ def bits(pixels: float, pca: float, seed: int = 0, frechet: tuple[float, float] 
 @pytest.mark.parametrize(
     ("pixels", "pca", "expected"),
     [
-        (0.70, 1.22, [True, True, True]),
-        (0.70, 0.80, [True, False, True]),
-        (1.22, 0.70, [False, False, False]),
-        (0.81, 0.82, [None, False, None]),
+        (0.70, 1.22, [True, True, True, None]),
+        (0.70, 1.05, [True, True, True, True]),
+        (0.70, 0.80, [True, False, True, True]),
+        (0.70, 3.89, [True, True, True, False]),
+        (1.22, 0.70, [False, False, False, True]),
+        (0.81, 0.82, [None, False, None, True]),
     ],
 )
 def test_pca_prior_the_papers_claim(pixels: float, pca: float, expected: list[bool | None]) -> None:

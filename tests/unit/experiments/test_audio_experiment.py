@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from anytime.core.errors import UserError
 from anytime.core.plots import plot_png
 from anytime.core.results import Results, Row, Verdict
-from anytime.experiments import audio
+from anytime.evaluation.audio import AUDIO_FRACTIONS, CLIP_FRACTIONS
+from anytime.experiments import audio, audio_verdicts
 from anytime.experiments.registry import BEST_PAIR, PAIR
 from anytime.metrics.audio import BANDS
 
@@ -21,20 +23,22 @@ def synthetic_rows() -> list[Row]:
     """Return the rows of four models that support every claim."""
     rows: list[Row] = []
     for variant in (*PAIR, *BEST_PAIR):
-        shared: Row = {"series": variant, "length": LENGTH}
+        shared: Row = {"series": variant, "seed": 0, "length": LENGTH, "audio_classifier": "a", "first_stage": "f"}
         for codes in range(LENGTH + 1):
-            fraction = {"fraction": codes / LENGTH} if codes / LENGTH in audio.AUDIO_FRACTIONS else {}
+            fraction = {"fraction": codes / LENGTH} if codes / LENGTH in AUDIO_FRACTIONS else {}
             missing = 1 - codes / LENGTH + RANK[variant]
-            rows.append({**shared, **fraction, "measure": "error", "codes": codes, **dict.fromkeys(audio.METRICS, missing)})
+            rows.append(
+                {**shared, **fraction, "measure": "error", "codes": codes, **dict.fromkeys(audio_verdicts.METRICS, missing)}
+            )
         rows += [{**shared, "measure": "half-way", "band": band, "codes": 3 + place} for place, band in enumerate(BANDS)]
-        for temperature in audio.TEMPERATURES:
+        for temperature in audio_verdicts.TEMPERATURES:
             rows += [
                 {
                     **shared, "measure": "samples", "fraction": fraction, "codes": round(LENGTH * fraction),
                     "temperature": temperature, "frechet_digits": 100 * (1 - fraction) + RANK[variant], "nearest": 2.0,
                     "nearest_p01": 1.0, "classified": 0.5 + 0.4 * fraction - (temperature < 1) * 0.1, "by_digit": [5] * 10,
                 }
-                for fraction in audio.AUDIO_FRACTIONS
+                for fraction in AUDIO_FRACTIONS
             ]  # fmt: skip
         rows += [
             {
@@ -42,15 +46,16 @@ def synthetic_rows() -> list[Row]:
                 "seconds_p50": 0.1 + fraction * (1 if device == "cpu" else 10), "real_time_factor": fraction,
             }
             for device in ("cuda", "cpu")
-            for fraction in audio.AUDIO_FRACTIONS
+            for fraction in AUDIO_FRACTIONS
         ]  # fmt: skip
         rows += [
             {**shared, "measure": "panel", "fraction": fraction, "codes": 1, "envelope": "-1 1 -2 2", "png": PIXEL}
-            for fraction in audio.CLIP_FRACTIONS
+            for fraction in CLIP_FRACTIONS
         ]
     rows.append(
         {
             "series": audio.HELD_OUT,
+            "audio_classifier": "a",
             "accuracy": 0.98,
             "accuracy_examples": 2400,
             "classified": 0.95,
@@ -71,7 +76,7 @@ def decided(rows: list[Row], words: str) -> Verdict:
 
 def test_all_claims_hold_except_the_time_on_a_cpu() -> None:
     verdicts = {verdict.claim: verdict.holds for verdict in audio.decide(synthetic_rows())}
-    assert len(verdicts) == 14
+    assert len(verdicts) == 18
     assert [claim for claim, holds in verdicts.items() if not holds] == [
         "cpu: the first complete clip, from 1/16 of the codes, takes at most an eighth of the full run's time"
     ]
@@ -96,12 +101,18 @@ def changed(rows: list[Row], where: dict[str, Any], values: dict[str, Any]) -> l
     [
         ({"measure": "error", "series": "ordered", "fraction": 0.25}, {"high": 9.0}, "paper recipe: ordered beats unordered"),
         ({"measure": "error", "series": "best", "fraction": 0.5}, {"stft": 9.0}, "best recipe: ordered beats unordered"),
+        ({"measure": "error", "series": "ordered", "fraction": 0.5}, {"log_mel": 1.9}, "paper recipe, ordered: the log-mel"),
         ({"measure": "half-way", "series": "best", "band": "low"}, {"codes": 4}, "best recipe, ordered: the low band"),
         ({"measure": "half-way", "series": "ordered", "band": "low"}, {"codes": None}, "paper recipe, ordered: the low band"),
         (
             {"measure": "samples", "series": "ordered", "fraction": 0.25},
             {"frechet_digits": 999.0},
-            "paper recipe: frechet_digits",
+            "paper recipe: frechet_digits of samples at",
+        ),
+        (
+            {"measure": "samples", "series": "best", "fraction": 1.0},
+            {"frechet_digits": 9.0},
+            "best recipe: frechet_digits of samples of all codes",
         ),
         ({"measure": "error", "series": "best", "codes": 5}, {"low": 9.0}, "best recipe beats the paper's"),
         ({"measure": "samples", "series": "best", "fraction": 1.0}, {"classified": 0.79}, "at least 80%"),
@@ -132,6 +143,33 @@ def test_no_classifier_verdicts_without_digits() -> None:
     claims = [verdict.claim for verdict in audio.decide(rows)]
     assert not any("classifie" in claim for claim in claims)
     assert any("frechet_audio" in claim for claim in claims)
+
+
+def test_seeds_that_disagree_leave_a_claim_undecided() -> None:
+    rows = synthetic_rows()
+    second = [{**row, "seed": 1} for row in rows if row["series"] != audio.HELD_OUT]
+    assert [verdict.holds for verdict in audio.decide([*rows, *second])] == [v.holds for v in audio.decide(rows)]
+    worse = changed(second, {"measure": "samples", "series": "best", "fraction": 1.0}, {"classified": 0.79})
+    verdict = decided([*rows, *worse], "at least 80%")
+    assert verdict.holds is None
+    assert "seed 0: 90.0%" in verdict.evidence and "seed 1: 79.0%" in verdict.evidence
+
+
+@pytest.mark.parametrize("series", ["best-unordered", audio.HELD_OUT])
+@pytest.mark.parametrize("other", ["b", None])
+def test_models_measured_with_other_classifiers_are_not_compared(series: str, other: str | None) -> None:
+    verdicts = audio.decide(changed(synthetic_rows(), {"series": series}, {"audio_classifier": other}))
+    before = audio.decide(synthetic_rows())
+    undecided = [now.claim for now, then in zip(verdicts, before, strict=True) if now.holds is None and then.holds is not None]
+    assert len(undecided) == 9, "four of samples, four of the classifier, one of memorisation"
+    assert all("different classifiers" in verdict.evidence for verdict in verdicts if verdict.holds is None)
+
+
+def test_pairs_share_their_first_stage() -> None:
+    rows = [row for row in synthetic_rows() if row["series"] != audio.HELD_OUT]
+    audio.check_first_stages(rows)
+    with pytest.raises(UserError, match="best and best-unordered of seed 0 have different first stages; remove the run"):
+        audio.check_first_stages(changed(rows, {"series": "best-unordered"}, {"first_stage": "g"}))
 
 
 def test_figure() -> None:

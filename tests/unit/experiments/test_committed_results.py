@@ -10,12 +10,12 @@ import pytest
 
 import anytime
 from anytime.core.errors import UserError
-from anytime.core.results import read, results_file
+from anytime.core.results import read, results_file, results_files
 from anytime.experiments import reproduce
 from anytime.experiments.registry import find
 
 RESULTS = Path(anytime.__file__).parents[2] / "results"
-FILES = sorted(RESULTS.glob("*/*.json"))
+FILES = results_files(RESULTS)
 NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
 
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from anytime import __version__, data
+from anytime.core.environment import environment
 from anytime.core.errors import UserError
 from anytime.core.pause import NEVER
 from anytime.core.progress import SilentReporter
-from anytime.experiments.cache import Measurement
+from anytime.experiments.cache import Measurement, MeasurementCache
 from anytime.experiments.eta import eta, remaining_steps, seconds_per_step
 from anytime.experiments.runner import ExperimentContext, RunMeasurement, Runner
 from anytime.experiments.variants import PlannedRun, ensure_trained, plan
@@ -91,3 +92,35 @@ def test_too_small_dataset_is_refused_before_training(dataset: data.Dataset, tmp
     with pytest.raises(UserError, match="trains on 5,000 images, more than the 64 of mnist; choose a larger `dataset`"):
         regularization.measure_runs(measurements("ordered", "ordered-5k"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_all_measurements_of_a_run_are_of_one_training(dataset: data.Dataset, tmp_path: Path) -> None:
+    """One of two measurements was made elsewhere, and the run is trained again here: both are measured here."""
+    measured, there = list[str](), MeasurementCache(tmp_path / "kept" / "ordering-mnist-smoke.json")
+
+    def measurement(part: str) -> RunMeasurement:
+        return RunMeasurement("ordered", 0, lambda model: measured.append(part) or [{"part": part}], {}, part=part)
+
+    reporter = RecordingReporter()
+    context = ExperimentContext(
+        dataset=dataset, scale="smoke", device=CPU, runs=tmp_path / "runs", kept=tmp_path / "kept", reporter=reporter
+    )
+    both = [measurement("a"), measurement("b")]
+    run = Runner("ordering", context).plan("ordered", 0)
+    facts = Runner("ordering", context)._run_facts(both[0], run)[0] | {"anytime": __version__}
+    there.store("ordered 0, a", Measurement(facts, [{"part": "a", "model": "another"}], environment(CPU)))
+    assert Runner("ordering", context).measure_runs(both[:1]) == [{"part": "a", "model": "another"}], "the only one is taken"
+    assert measured == []
+
+    (tmp_path / "runs" / "measured" / "ordering-mnist-smoke.json").unlink()
+    rows = Runner("ordering", context).measure_runs(both)
+    assert measured == ["a", "b"]
+    assert len({row["model"] for row in rows}) == 1 and rows[0]["model"] != "another"
+    assert any("has it of another training; it is measured again" in text for text in reporter.messages)
+    assert Runner("ordering", context).measure_runs(both) == rows
+    assert measured == ["a", "b"], "cached, of the run that is here"
+
+    (tmp_path / "runs" / "measured" / "ordering-mnist-smoke.json").unlink()
+    again = Runner("ordering", context).measure_runs(both)
+    assert measured == ["a", "b", "a", "b"], "the kept one is not of the finished run"
+    assert again == rows

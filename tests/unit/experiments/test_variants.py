@@ -73,6 +73,17 @@ def test_epochs_of_the_run_and_of_the_paper(dataset: data.Dataset, tmp_path: Pat
     assert full.epochs == full.full_epochs
 
 
+@pytest.mark.parametrize(("examples", "epochs"), [(25_000, (72, 108, 36)), (10_000, (180, 270, 90)), (5_000, (360, 540, 180))])
+def test_fewer_images_take_the_same_steps(examples: int, epochs: tuple[int, ...]) -> None:
+    every = variants.build_config("cifar10", "paper", (3, 32, 32), "short")
+    words = variants.equal_steps(every, 45_000, examples)
+    names = ("pretrain", "ordered", "prior")
+    assert words == [f"{name}.epochs={count}" for name, count in zip(names, epochs, strict=True)]
+    for name, count in zip(names, epochs, strict=True):
+        stage = getattr(every, name)
+        assert count * (examples // stage.batch) == stage.epochs * (45_000 // stage.batch), "to the step"
+
+
 def test_run_is_trained_once_then_reused(dataset: data.Dataset, tmp_path: Path) -> None:
     run = variants.plan("ordered", dataset, "smoke", 0, "cpu", tmp_path)
     with pytest.raises(Paused, match="mnist-paper-smoke-ordered-0 is trained"):

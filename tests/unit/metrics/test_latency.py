@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anytime.metrics import latency
-from anytime.metrics.latency import TimedSampler, latency_by_codes
+from anytime.metrics.latency import TimedSampler, latencies, latency_by_codes
 from anytime.model import AnytimeModel
 from anytime.sampling.gumbel import SamplingSettings
 from anytime.sampling.sample import Sample
@@ -56,6 +56,18 @@ def test_slow_models_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
     for counts, rounds in (([3], 4), ([80], 3), ([3, 4], 4)):
         found = latency_by_codes(model, counts, batch=10, repeats=20, clock=model.clock)
         assert [s.repeats for s in found] == [rounds] * len(counts)
+
+
+def test_samplers_take_turns() -> None:
+    one, other = FakeSampler(), FakeSampler()
+    order = list[FakeSampler]()
+    for sampler in (one, other):
+        plain = sampler.decode
+        sampler.decode = lambda codes, sampler=sampler, plain=plain: order.append(sampler) or plain(codes)  # type: ignore[method-assign]
+    found = latencies([(one, 3), (other, 8)], batch=10, repeats=3, clock=lambda: one.now + other.now)
+    assert [latency.p50 for latency in found] == pytest.approx([0.05, 0.10])
+    turns = [sampler for before, sampler in zip([None, *order], order, strict=False) if sampler is not before]
+    assert turns == [one, other] * 5, "each is warmed up by a request and by a decode, then come three rounds"
 
 
 def test_a_real_model(tiny: AnytimeModel) -> None:

@@ -12,7 +12,6 @@ from anytime.priors.lstm import LSTMConfig
 from anytime.priors.pixelcnn import PixelCNNConfig
 from anytime.priors.transformer import TransformerConfig
 from anytime.recipes.modify import with_layout, with_length, with_prior, with_scale, with_truncation
-from anytime.recipes.original import pixelcnn_stage
 from anytime.recipes.presets import preset
 
 CIFAR = preset("cifar10", "paper", (3, 32, 32))
@@ -32,9 +31,17 @@ def test_the_pixelcnn_has_the_smallest_square_that_holds_the_codes(shape: tuple[
     config = preset("any", "paper", shape)
     other = with_prior(config, "pixelcnn")
     length, codebook_size = config.model.autoencoder.length, config.model.autoencoder.quantizer.codebook_size
-    assert other.model.prior == PixelCNNConfig(length=length, codebook_size=codebook_size, side=side)
-    assert other.prior == pixelcnn_stage(config.prior.epochs)
-    assert replace(other, model=config.model, prior=config.prior) == config
+    expected = PixelCNNConfig(length=length, codebook_size=codebook_size, side=side, dropout=0.1)
+    assert isinstance(other.model.prior, PixelCNNConfig)
+    assert replace(other.model.prior, width=expected.width) == expected
+    assert replace(other, model=config.model) == config, "the Transformer's optimiser and schedule"
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
+def test_the_pixelcnn_has_the_transformers_number_of_weights(shape: tuple[int, int, int]) -> None:
+    config = preset("any", "paper", shape)
+    other = with_prior(config, "pixelcnn")
+    assert abs(parameter_count(other.model.prior) / parameter_count(config.model.prior) - 1) < 0.05
 
 
 def test_a_recipes_own_prior_changes_nothing() -> None:

@@ -218,7 +218,7 @@ def test_slots_sample_the_eager_codes_whatever_is_beside_them(models: tuple[Anyt
     """Requests of all settings join, are stepped in random subsets and leave at random."""
     eager, cuda = models
     rng = random.Random(seed)
-    table = build_slots(cuda.engine, cuda.autoencoder, 48)
+    table = build_slots(cuda.engine, 48)
     active, parted, rows = list[tuple[Request, SlotGroup]](), 0, 0
     for number in range(60):
         n, given = rng.randint(1, 12), rng.choice((0, 0, 3))

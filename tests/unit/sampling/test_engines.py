@@ -1,10 +1,7 @@
-"""The choice of engine, and the compiled engine against the eager one. The cuda engine's tests are in test_cuda.py."""
+"""The choice of engine. The packed engine's tests are in test_packed.py, the cuda engine's in test_cuda.py."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +10,10 @@ import torch
 
 from anytime.core.errors import UserError
 from anytime.model import AnytimeModel, _tiny, load
+from anytime.priors import LSTMConfig, PixelCNNConfig, build
 from anytime.sampling.budget import MemoryWarning
 from anytime.sampling.engines.eager import EagerEngine
+from anytime.sampling.engines.registry import choose_engine
 
 
 @pytest.fixture
@@ -23,9 +22,37 @@ def folder(tmp_path: Path) -> Path:
     return AnytimeModel(_tiny()).save(tmp_path / "model")
 
 
-def test_a_cpu_gets_the_eager_engine_by_default(folder: Path) -> None:
-    assert load(folder, "cpu").engine.name == "eager"
+def test_a_cpu_gets_the_packed_engine_in_fp32_by_default(folder: Path) -> None:
+    assert (load(folder, "cpu").engine.name, load(folder, "cpu").engine.precision) == ("packed", "fp32")
     assert AnytimeModel(_tiny()).engine.name == "eager"
+
+
+@pytest.mark.parametrize(
+    "config", [LSTMConfig(length=8, codebook_size=16, width=8), PixelCNNConfig(length=9, codebook_size=16, side=3)]
+)
+def test_other_priors_get_the_eager_engine(config: LSTMConfig | PixelCNNConfig) -> None:
+    prior = build(config)
+    assert choose_engine(None, None, prior, torch.device("cpu")) == ("eager", "fp32")
+    with pytest.raises(UserError, match="packed needs a Transformer prior"):
+        choose_engine("packed", None, prior, torch.device("cpu"))
+
+
+def test_what_the_packed_engine_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    prior = build(_tiny().prior)
+    with pytest.raises(UserError, match="packed is for CPUs"):
+        choose_engine("packed", None, prior, torch.device("cuda"))
+    monkeypatch.setattr("anytime.sampling.engines.registry.has_bf16", lambda: False)
+    assert choose_engine("packed", "fp32", prior, torch.device("cpu")) == ("packed", "fp32")
+    with pytest.raises(UserError, match="`precision` bf16 needs a processor"):
+        choose_engine(None, "bf16", prior, torch.device("cpu"))
+
+
+def test_the_megakernel_is_asked_for_by_name_and_is_never_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    prior, gpu = build(_tiny().prior), torch.device("cuda")
+    monkeypatch.setattr("anytime.sampling.engines.registry._has_triton", lambda: True)
+    assert choose_engine(None, None, prior, gpu) == ("cuda", "bf16")
+    assert choose_engine("megakernel", None, prior, gpu) == ("megakernel", "bf16")
+    assert choose_engine("megakernel", "fp32", prior, gpu) == ("megakernel", "fp32")
 
 
 @pytest.mark.parametrize(
@@ -33,8 +60,9 @@ def test_a_cpu_gets_the_eager_engine_by_default(folder: Path) -> None:
     [
         ("egaer", None, "did you mean 'eager'"),
         ("cuda", None, "`engine` cuda needs an NVIDIA GPU"),
+        ("megakernel", None, "`engine` megakernel needs an NVIDIA GPU"),
         ("eager", "bf16", "computes in fp32"),
-        ("compiled", "fp16", "use fp32 or bf16"),
+        ("packed", "fp16", "use fp32 or bf16"),
     ],
 )
 def test_an_impossible_engine_is_refused(folder: Path, engine: str, precision: str | None, said: str) -> None:
@@ -74,32 +102,3 @@ def test_a_microbatch_that_does_not_fit_is_halved_with_a_warning(folder: Path, m
     monkeypatch.setattr(EagerEngine, "start", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         model.sample(2)
-
-
-PROGRAM = """
-import sys, torch, anytime
-torch.set_num_threads(2)
-model, compiled = anytime.load(sys.argv[1], "cpu"), anytime.load(sys.argv[1], "cpu", "compiled", sys.argv[2])
-assert compiled.engine.name == "compiled" and compiled.engine.precision == sys.argv[2]
-for n, settings in ((3, {}), (3, {"temperature": 0.7}), (20, {"temperature": 0.8, "top_k": 9, "top_p": 0.95})):
-    full = model.sample(n, seed=5, **settings).codes
-    codes = compiled.sample(n, seed=5, **settings).codes
-    same = (full == codes).all(1).float().mean()
-    if sys.argv[2] == "fp32":
-        assert torch.equal(codes, full), (n, same)
-        assert torch.equal(compiled.refine(compiled.sample(n, seed=5, codes=3, **settings)).codes, full)
-        assert torch.equal(compiled.sample(n, seed=5, prefix=full[:, :2], **settings).codes, full)
-        assert [s.codes.shape[1] for s in compiled.stream(n, seed=5, every=4)] == [4, 8]
-    else:
-        assert same > 0.3 and torch.equal(codes, compiled.sample(n, seed=5, **settings).codes)
-    assert torch.equal(compiled.sample(n, seed=5, codes=4, **settings).codes, codes[:, :4])
-print("all equal")
-"""
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling takes a C++ compiler")
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_compiled_engine_samples_the_eager_codes(folder: Path, precision: str) -> None:
-    """In its own process: compiled code has crashed before."""
-    said = subprocess.run([sys.executable, "-c", PROGRAM, str(folder), precision], capture_output=True, text=True, timeout=280)
-    assert said.stdout.strip() == "all equal", said.stderr[-2000:]

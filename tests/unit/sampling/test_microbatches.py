@@ -35,6 +35,7 @@ class FakeEngine:
     cold: float = 0.0  # seconds of warm-up
     decoded_rows: int = 0
     name: str = "fake"
+    precision: str = "fp32"
     block: int = BLOCK
     microbatch: int = 2 * BLOCK
     max_rows: int = 1 << 20  # that fit into memory
@@ -184,3 +185,13 @@ def test_a_stream_on_a_cold_engine_gets_its_whole_deadline_and_warns_once() -> N
     with pytest.warns(DeadlineWarning, match="one code") as said:
         assert stream(FakeEngine(1.0, 1.0), 0.5) == [1]
     assert len(said) == 1
+
+
+def test_progress_is_that_of_all_rows(tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of each microbatch, which would begin again at the first code."""
+    monkeypatch.setattr(type(tiny.engine), "microbatch", 4)
+    seen: list[tuple[int, float]] = []
+    tiny.sample(10, seed=0, codes=4, progress=lambda codes, seconds: seen.append((codes, seconds)))
+    assert [codes for codes, _ in seen] == [1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4]
+    seconds = [used for _, used in seen]
+    assert seconds == sorted(seconds)

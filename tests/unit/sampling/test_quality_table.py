@@ -107,7 +107,7 @@ def test_a_table_of_another_model_is_refused(tmp_path: Path) -> None:
     [
         (lambda data: data["rows"].pop(1), "a row for every number of codes"),
         (lambda data: data["rows"].clear(), "a row for every number of codes"),
-        (lambda data: data["rows"][2].update(error=math.nan), "finite errors and FIDs"),
+        (lambda data: data["rows"][2].update(error=math.nan), "finite"),
         (lambda data: data["rows"][2].update(colour="blue"), "unknown key 'colour'"),
         (lambda data: data.pop("hardware"), "lacks the key 'hardware'"),
         (lambda data: data.update(format=2), "format 2"),

@@ -163,6 +163,17 @@ def test_a_damaged_or_foreign_session_is_refused(tmp_path: Path) -> None:
         read_session(path)
 
 
+@pytest.mark.parametrize("seed", ["7", "\x1b[31m", 1.5, None, [], True])
+def test_a_saved_seed_is_a_whole_number(seed: object, tmp_path: Path) -> None:
+    from anytime.core.storage import write_tensors
+
+    tensors = {"codes": torch.zeros(1, 1, dtype=torch.int64), "rows": torch.zeros(1, dtype=torch.int64)}
+    path = tmp_path / "s.safetensors"
+    write_tensors(path, tensors, {"kind": SESSION_KIND, "seed": seed, "settings": {}, "model": ""})
+    with pytest.raises(UserError, match="seed must be a whole number; save it again"):
+        read_session(path)
+
+
 def test_latency_is_measured_with_a_deadline() -> None:
     session = session_of(FakePrior(), torch.arange(2))
     session.run(Budget(codes=1))

@@ -15,7 +15,7 @@ UNIFORM = (121.9, 94.7, 88.6, 87.7, 88.2)
 
 
 def results(experiment: str, rows: list[Row], scale: str = "short") -> Results:
-    return Results(experiment, "cifar10", "", {"scale": scale}, "", rows, [])
+    return Results(experiment, "cifar10", "", {"scale": scale, "commit": "abc1234"}, "", rows, [])
 
 
 def by_fraction(value: str = "fid", **series: tuple[float, ...]) -> list[Row]:
@@ -42,6 +42,16 @@ def test_a_line_for_each_file(tmp_path: Path) -> None:
     assert "## How many of the codes?\n\n- **0.6 of them: at most 2% above the best**: FID 0.2: 121.9; " in text
     assert text.endswith("([fid, cifar10](../results/fid/cifar10.json))\n")
     assert text.count("## ") == 1
+
+
+def test_an_answer_from_results_that_are_to_be_run_again_is_marked(tmp_path: Path) -> None:
+    rows = by_fraction(transformer=UNIFORM, lstm=UNIFORM, pixelcnn=UNIFORM)
+    for weights, marked in ((2e6, True), (2e7, False)):
+        own = [{"series": name, "seed": 0, "bits_per_code": 5.5, "weights": 2e7} for name in ("transformer", "lstm")]
+        own += [{"series": "pixelcnn", "seed": 0, "bits_per_code": 5.5, "weights": weights}]
+        results("priors", rows + own).write(tmp_path / "results")
+        text = choices.page(tmp_path / "results", tmp_path / "docs" / "choices.md")
+        assert text.endswith("([priors, cifar10](../results/priors/cifar10.json)" + "; to be run again" * marked + ")\n")
 
 
 def test_order_by_reconstruction_error(tmp_path: Path) -> None:

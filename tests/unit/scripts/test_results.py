@@ -39,13 +39,13 @@ def example(holds: bool | None = False) -> Results:
 def test_every_claim_has_a_line(tmp_path: Path, holds: bool | None, word: str) -> None:
     example(holds).write(tmp_path / "results")
     text = results.page(tmp_path / "results", tmp_path / "docs" / "results.md")
-    assert "| claim | paper | ours | holds? | schedule | command |" in text
+    assert "| claim | paper | ours | holds? | seeds | schedule | command |" in text
     line = (
-        rf"| **fid, cifar10**: a \| claim | Fig. 4a: what the paper says | 90.2 against 91.0 | {word} | "
+        rf"| **fid, cifar10**: a \| claim | Fig. 4a: what the paper says | 90.2 against 91.0 | {word} | 2 | "
         "scale short: 40 + 60 + 20 epochs (the paper's: 200 + 200 + 50) | `anytime reproduce fid --scale short` |"
     )
     assert line in text.splitlines()
-    assert "| ordered | 90.20 / 91.20 | 91.00 / 92.00 |" in text
+    assert "| ordered | 90.70 (90.20 / 91.20) | 91.50 (91.00 / 92.00) |" in text
     assert "- ordered 0: `anytime train cifar10` (a GPU, bfloat16, 2026-11-15, commit abc)" in text
     assert "[../results/fid/cifar10.json](../results/fid/cifar10.json)" in text
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import timeit
 import wave
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from PIL import Image
 
 from anytime.sampling.sample_file import read_npz
-from anytime.server.encode import Result, encode, grid
+from anytime.server.encode import Result, encode, grid, savez
 from anytime.server.messages import ModelInfo, Submit
 
 INFO = ModelInfo(
@@ -53,6 +55,21 @@ def test_an_npz_file_is_a_sample_of_the_library() -> None:
     assert sample.codes.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert (sample.seed, sample.model, sample.seconds) == (9, "abc", 0.25)
     assert (sample.settings.temperature, sample.settings.top_p) == (0.9, 0.5)
+
+
+def test_arrays_of_any_kind_are_written_as_numpy_does_it_but_faster() -> None:
+    data = np.random.default_rng(0).random((3, 1, 4, 6), dtype=np.float32)[..., ::-1]
+    some = {"data": data, "none": np.zeros((2, 0), np.int64), "seed": np.array(2**63 - 1, np.uint64)}
+    arrays = {**some, "text": np.array("é {}"), "empty": np.array("")}
+    content, buffer = savez(**arrays), io.BytesIO()
+    np.savez(buffer, **arrays)
+    with zipfile.ZipFile(io.BytesIO(content)) as file, zipfile.ZipFile(buffer) as expected:
+        assert file.testzip() is None and file.namelist() == expected.namelist()
+        assert all(file.read(name) == expected.read(name) for name in file.namelist())
+    own, numpys = (
+        min(timeit.repeat(write, number=20)) for write in (lambda: savez(**arrays), lambda: np.savez(buffer, **arrays))
+    )
+    assert own < 0.5 * numpys
 
 
 def test_json_says_what_was_asked_and_what_was_done() -> None:

@@ -24,15 +24,15 @@ CURVES = Curves({1: 0.0005, 64: 0.002}, {1: 0.0005, 8: 0.002}, 1)
 class Engine:
     """A loop and our end of its connection."""
 
-    def __init__(self, model: AnytimeModel, slots: int = 32, **options: Any) -> None:
+    def __init__(self, model: AnytimeModel, slots: int = 32, curves: Curves = CURVES, **options: Any) -> None:
         self.ours, theirs = multiprocessing.Pipe()
-        costs = CostModel(Curve(CURVES.step), Curve(CURVES.decode))
-        self.table = build_slots(model.engine, model.autoencoder, slots)
-        served = ServedModel(model, describe("tiny", model, costs, slots), self.table, costs, CURVES)
+        costs = CostModel(Curve(curves.step), Curve(curves.decode))
+        self.table = build_slots(model.engine, slots)
+        served = ServedModel(model, describe("tiny", model, costs, slots), self.table, costs, curves)
         self.loop, self.connection = EngineLoop(theirs, [served], **options), theirs
 
     def close(self) -> None:
-        for end in (self.loop.outbox, self.ours, self.connection):
+        for end in (self.loop.channel, self.ours, self.connection):
             end.close()
 
     def submit(self, number: int, n: int = 2, **more: Any) -> None:
@@ -44,8 +44,7 @@ class Engine:
         """Turn until there is nothing to do; return all replies but the signs of life."""
         found = []
         for _ in range(turns):
-            while self.loop.connection.poll():
-                self.loop._take(self.loop.connection.recv())
+            self.loop._take_arrived()
             if not self.loop.jobs:
                 break
             self.loop.turn()
@@ -98,6 +97,21 @@ def test_a_cancelled_request_frees_its_slots_and_says_nothing(engine: Engine) ->
     assert engine.table.free == 32
 
 
+def test_cancellations_make_room_for_requests_that_arrive_with_them(tiny: AnytimeModel) -> None:
+    """One code takes a second, so that the new request can only be served without the others."""
+    engine = Engine(tiny, curves=Curves({1: 1.0, 32: 1.0}, {1: 0.1, 32: 0.1}, 1))
+    for number in range(1, 6):
+        engine.submit(number)
+    engine.loop._take_arrived()
+    engine.submit(6, codes=1, deadline=time.monotonic() + 2.5)
+    for number in (1, 2, 3, 4, 5, 7):
+        engine.ours.send(Cancel(number))
+    engine.submit(7)  # cancelled before it was taken
+    (reply,) = engine.replies()
+    assert isinstance(reply, Answer) and reply.number == 6
+    engine.close()
+
+
 def test_a_deadline_that_cannot_be_kept_is_refused_at_once(engine: Engine) -> None:
     engine.submit(1, deadline=time.monotonic() + 0.001)
     (reply,) = engine.replies()
@@ -130,6 +144,62 @@ def test_a_request_that_fails_does_not_touch_the_others(
     assert isinstance(replies[5], Answer)
     assert engine.table.free == 32
     assert "request 2 failed" in capfd.readouterr().err
+
+
+def test_jobs_that_are_decoded_together_get_their_own_samples_and_fail_by_themselves(
+    tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine, decode, rows_decoded = (
+        Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1)),
+        EagerSlots.decode,
+        [],
+    )
+
+    def watched(table: EagerSlots, rows: torch.Tensor) -> torch.Tensor:
+        rows_decoded.append(len(rows))
+        data = decode(table, rows)
+        if len(rows) == 9:
+            data[3:5] = torch.nan  # those of the second request
+        return data
+
+    monkeypatch.setattr(EagerSlots, "decode", watched)
+    for number, n in ((1, 3), (2, 2), (3, 4)):
+        engine.submit(number, n)
+    replies = {reply.number: reply for reply in engine.replies()}
+    engine.close()
+    assert rows_decoded == [9]
+    assert isinstance(replies[2], Failed) and "finite" in replies[2].reason
+    for number, n in ((1, 3), (3, 4)):
+        expected = tiny.sample(n, seed=7)
+        assert replies[number].codes.tolist() == expected.codes.tolist()
+        assert abs(replies[number].data - expected.data.numpy()).max() < 1e-4
+    assert engine.table.free == 32
+    assert "request 2 failed" in capfd.readouterr().err
+
+
+def test_a_fault_while_decoding_together_costs_only_the_request_at_fault(
+    tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine, decode = Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1)), EagerSlots.decode
+
+    def faulty(table: EagerSlots, rows: torch.Tensor) -> torch.Tensor:
+        if len(rows) in (2, 5):
+            raise RuntimeError("a fault")
+        return decode(table, rows)
+
+    monkeypatch.setattr(EagerSlots, "decode", faulty)
+    engine.submit(1, 3)
+    engine.submit(2, 2)
+    replies = {reply.number: reply for reply in engine.replies()}
+    engine.close()
+    assert isinstance(replies[1], Answer) and isinstance(replies[2], Failed)
+    assert "request 2 failed" in capfd.readouterr().err
+
+
+def test_the_web_processes_part_of_a_deadline_is_left_to_it(engine: Engine) -> None:
+    engine.submit(1, deadline=time.monotonic() + 60.0, allowance=59.999)
+    (reply,) = engine.replies()
+    assert isinstance(reply, Refused)
 
 
 def test_a_fault_of_the_engine_itself_is_not_swallowed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,12 +64,12 @@ def test_mistakes_are_one_sentence(words: tuple[str, ...], expected: str, capsys
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails, as if it were not there
     monkeypatch.delitem(sys.modules, "ray.serve", raising=False)
-    assert sentence(capsys, "mnist", "--ray") == "anytime: --ray needs Ray Serve; run `pip install 'ray[serve]'`"
+    assert sentence(capsys, "mnist", "--ray") == "anytime: --ray needs the package ray[serve]; run `pip install 'ray[serve]'`"
 
 
 def test_an_address_without_a_cluster_is_named_at_once(monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    assert "RAY_ADDRESS '127.0.0.1:9' cannot be used" in refused(ray_serve.connect, FakeRay(), Scale())
+    assert "RAY_ADDRESS '127.0.0.1:9' cannot be used" in refused(ray_serve.connect_to_serve, FakeRay(), Scale())
 
 
 def test_host_names_are_checked_on_this_machine_alone_and_only_without_a_token() -> None:
@@ -136,7 +136,7 @@ def test_requests_go_to_the_replica_of_the_process_and_its_answers_name_it(monke
     respond = partial(Replica.respond, SimpleNamespace(web=web, name=b"abc"))  # type: ignore[arg-type]
     context = SimpleNamespace(servable_object=SimpleNamespace(respond=respond))
     monkeypatch.setattr(
-        ray_serve, "import_ray", lambda: SimpleNamespace(serve=SimpleNamespace(get_replica_context=lambda: context))
+        ray_serve, "import_ray", lambda part: SimpleNamespace(serve=SimpleNamespace(get_replica_context=lambda: context))
     )
     sent = list[dict[str, Any]]()
 

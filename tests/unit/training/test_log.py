@@ -11,11 +11,6 @@ from anytime.training.log import MetricsLog
 from anytime.training.loop import EpochMetrics
 
 
-@pytest.fixture(autouse=True)
-def no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_tensorboard", lambda directory: None)
-
-
 def epoch(metrics: MetricsLog, number: int) -> None:
     validation = {"loss": 2 / number, "perplexity": 3.0}
     metrics.append("ordered", EpochMetrics(number, 10 * number, {"loss": 1 / number}, validation, 0.5))

@@ -26,8 +26,12 @@ CPU_DECODE_BATCH = 64
 def fixed_mode(device: torch.device) -> Iterator[None]:
     """Compute without gradients, and as outside of the caller's `torch.inference_mode` and `torch.autocast`.
 
-    Tensors made in inference mode could not be updated outside of it, and autocast would change the codes.
+    Tensors made in inference mode could not be updated outside of it, and autocast would change the codes. Entering takes
+    longer than many steps of a request, so nothing is entered that holds already.
     """
+    if not (torch.is_inference_mode_enabled() or torch.is_grad_enabled() or torch.is_autocast_enabled(device.type)):
+        yield
+        return
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 
@@ -49,6 +53,7 @@ class ActiveBatch:
 
     request: Request
     steps_done: int = 0  # of the prior
+    ahead: int = 0  # codes sampled already after these steps: as many further steps cost nothing
     state: Any = None
 
     @property
@@ -69,6 +74,10 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """The name that `engine` selects it by."""
+
+    @property
+    def precision(self) -> str:
+        """fp32 or bf16."""
 
     @property
     def block(self) -> int:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.core.device import total_memory
 from anytime.priors.transformer import Transformer
 from anytime.sampling.engines.base import DTYPES, ActiveBatch, Request
 from anytime.sampling.engines.cuda_decoder import CudaDecoder
@@ -72,7 +73,7 @@ class CudaEngine:
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.RLock()
         row_bytes = 2 * prior.config.layers * prior.length * prior.config.width * DTYPES[precision].itemsize
-        rows = int(CACHE_MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory) // row_bytes
+        rows = int(CACHE_MEMORY_FRACTION * total_memory(device)) // row_bytes
         self.block = min(MAX_BUCKET, 1 << max(0, rows.bit_length() - 1))
         self.microbatch = self.block
 

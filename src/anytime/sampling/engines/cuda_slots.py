@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from anytime.sampling.engines.base import Request
 from anytime.sampling.engines.cuda import CudaEngine
-from anytime.sampling.engines.cuda_step import StepBuffers, capture
+from anytime.sampling.engines.cuda_step import StepBuffers, bucket, capture
 from anytime.sampling.slots import SlotGroup
 
 ACTIVE = 4  # column of `StepBuffers.request`
@@ -31,6 +33,13 @@ def graph_sizes(capacity: int) -> list[int]:
     return sorted({size for size in sizes if 8 <= size < capacity} | {capacity})
 
 
+@dataclass(eq=False)
+class CudaGroup(SlotGroup):
+    """A group with its slots as the device knows them."""
+
+    index: Int[Tensor, " n"] = field(kw_only=True)
+
+
 class CudaSlots:
     """A table of slots on a GPU. Building it captures all graphs, so that no request waits for one."""
 
@@ -40,7 +49,7 @@ class CudaSlots:
         self._free, self._active = list(range(capacity)), list[SlotGroup]()
         self._in_flight = [torch.cuda.Event(), torch.cuda.Event()]  # of the last step, and of the one before
         self._graphs = {(filters, size): self._capture(filters, size) for filters in (False, True) for size in self._sizes}
-        for size in self._sizes:
+        for size in sorted({bucket(rows) for rows in range(1, capacity + 1)}):
             engine.decode(torch.zeros(size, 1, dtype=torch.long, device=engine.device))
         torch.cuda.synchronize(engine.device)
 
@@ -57,12 +66,13 @@ class CudaSlots:
     @torch.no_grad()
     def join(self, request: Request) -> SlotGroup:
         """Take the lowest free slots; the first code comes with the first step."""
-        if len(request.rows) > self.free:
-            raise ValueError(f"{len(request.rows)} rows do not fit into {self.free} free slots")
-        group = SlotGroup(request, [heapq.heappop(self._free) for _ in request.rows])
-        slots = torch.tensor(group.slots, device=self.engine.device)
-        self._buffers.position[slots] = 0
-        self._buffers.write(slots, request, self.engine.prior.codebook_size)
+        n = len(request.rows)
+        if n > self.free:
+            raise ValueError(f"{n} rows do not fit into {self.free} free slots")
+        slots = [heapq.heappop(self._free) for _ in range(n)]
+        group = CudaGroup(request, slots, index=torch.tensor(slots, device=self.engine.device))
+        self._buffers.position.index_fill_(0, group.index, 0)
+        self._buffers.write(group.index, request, self.engine.prior.codebook_size)
         self._active.append(group)
         return group
 
@@ -70,9 +80,9 @@ class CudaSlots:
     def step(self, groups: Sequence[SlotGroup]) -> None:
         """Replay the graph of the smallest size that covers these groups."""
         if set(groups) != set(self._active):
-            flags = torch.zeros(self.capacity, dtype=torch.int32)
+            flags = np.zeros(self.capacity, np.int32)
             flags[[slot for group in groups for slot in group.slots]] = 1
-            self._buffers.request[:, ACTIVE] = flags.to(self.engine.device)
+            self._buffers.request[:, ACTIVE] = torch.from_numpy(flags).to(self.engine.device)
             self._active = list(groups)
         highest = max(max(group.slots) for group in groups)
         size = next(size for size in self._sizes if size > highest)
@@ -84,7 +94,8 @@ class CudaSlots:
 
     def codes(self, group: SlotGroup) -> Int[Tensor, "n count"]:
         """Return a copy of all codes available."""
-        return self._buffers.codes[group.slots, : group.count].long()
+        assert isinstance(group, CudaGroup)
+        return self._buffers.codes[:, : group.count].index_select(0, group.index).long()
 
     def decode(self, codes: Int[Tensor, "n count"]) -> Float[Tensor, "n ..."]:
         """Decode with the engine's decoder and wait for it."""

@@ -72,9 +72,13 @@ class StepBuffers:
         (first, second), rows, given = random.key(request.seed), request.rows.to("cpu", torch.int32), request.codes.shape[1]
         numbers = torch.tensor([first, second, 0, given, 1], dtype=torch.int32).repeat(len(rows), 1)
         numbers[:, 2] = rows
-        self.request[slots] = numbers.to(self.request.device)
-        self.temperature[slots] = request.settings.temperature
-        self.top_k[slots], self.top_p[slots] = request.settings.limits(codebook_size)
+        self.request[slots] = numbers if isinstance(slots, slice) else numbers.to(self.request.device)
+        top_k, top_p = request.settings.limits(codebook_size)
+        for tensor, value in ((self.temperature, request.settings.temperature), (self.top_k, top_k), (self.top_p, top_p)):
+            if not isinstance(slots, slice):  # no tensor is made of the value, which takes the host most of the time
+                tensor.index_fill_(0, slots, value)
+            elif request.settings.filters or tensor is self.temperature:  # without filters, the others are not read
+                tensor[slots] = value
         if given:
             self.codes[slots, :given] = request.codes.to(self.codes.device, torch.int32)
 

@@ -37,6 +37,7 @@ class EagerEngine:
     """Runs the prior and a decoder as they are."""
 
     name = "eager"
+    precision = "fp32"
     block = BLOCK
     microbatch = 4 * BLOCK  # a CIFAR-10 row's KV cache takes 1.7 MB in float32
 

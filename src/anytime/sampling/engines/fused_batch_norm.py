@@ -83,7 +83,7 @@ class FusedBatchNormDecoder:
         return self._decode_into(padded, self._empty_output(rows))
 
     def _empty_output(self, rows: int) -> Float[Tensor, "batch channel *spatial"]:
-        return torch.empty(rows, *self.config.shape, device=self.codebook.device)
+        return torch.empty(rows, *self.config.shape, dtype=torch.float32, device=self.codebook.device)
 
     def _decode_into(self, codes: Int[Tensor, "batch length"], out: Float[Tensor, "batch channel *spatial"]) -> Tensor:
         """Decode into `out` and return it."""

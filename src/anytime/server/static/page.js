@@ -1,76 +1,21 @@
-// The page of `anytime serve`: samples that sharpen live, and every moment of them again from memory.
+// The page: samples that sharpen live, and every moment of them again from memory. The samples come from `anytime serve`, or
+// from a model inside the browser (`anytime export --to web`): whichever `source.js` lies beside this file.
+
+import { Problem } from "./problem.js";
+import { openSource } from "./source.js";
 
 /**
- * A source of samples. The page uses nothing else, so a model inside the browser can take the server's place.
- * All methods but `authorize` return promises; they fail with a `Problem`.
+ * What `openSource` returns, a source of samples. The page uses nothing else, so a model inside the browser can take the
+ * server's place. All methods but `authorize` return promises; they fail with a `Problem`.
  *
  * models(): a list of {id, length, shape, sample_rate, temperature}, the default model first.
- * sample({model, n, seed, prefix, temperature, deadline_ms}, onRefinement, signal): the final refinement. `onRefinement`
- *   gets every one, the final one included: {model, codes, requested, length, shortened, seconds, code_rows, media_type,
- *   samples}, where samples are base64 files.
- * stats(): the present load, {queue, answers_per_second, codes_per_answer}.
- * authorize(token): use a token from now on, after a problem with status 401.
+ * sample({model, n, seed, prefix, temperature, deadline_ms}, onRefinement, signal, onWait): the final refinement.
+ *   `onRefinement` gets every one, the final one included: {model, codes, requested, length, shortened, seconds, code_rows,
+ *   media_type, samples}, where samples are base64 files. `onWait` may get sentences that say what is waited for.
+ * stats(): the present load, {queue, answers_per_second, codes_per_answer}. Optional: without it the page has no chart.
+ * notes(): {text, link}, a paragraph about where the samples come from and {text, href} of a link after it, or null. Optional.
+ * authorize(token): use a token from now on, after a problem with status 401. Optional: for a source that needs one.
  */
-
-/** A failure to show: one sentence, and the HTTP status if there is one. */
-class Problem extends Error {
-  constructor(detail, status = 0) {
-    super(detail);
-    this.status = status;
-  }
-}
-
-/** Return the server of this page, as a source. */
-function serverSource() {
-  let token = ""; // in memory only
-
-  async function call(path, options = {}) {
-    const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
-    const answer = await fetch(path, { ...options, headers }).catch(unreachable);
-    if (answer.ok) return answer;
-    const problem = await answer.json().catch(() => ({}));
-    throw new Problem(problem.detail ?? `the server answered with status ${answer.status}`, answer.status);
-  }
-
-  return {
-    authorize: (given) => void (token = given),
-    models: async () => (await (await call("v1/models")).json()).data,
-    stats: async () => (await call("v1/stats")).json(),
-    async sample(request, onRefinement, signal) {
-      const headers = { "Content-Type": "application/json", Accept: "text/event-stream" };
-      const body = JSON.stringify({ ...request, every: 1 });
-      const answer = await call("v1/samples", { method: "POST", headers, body, signal });
-      let final = null;
-      for await (const { name, data } of events(answer.body)) {
-        if (name === "error") throw new Problem(data.detail, data.status);
-        if (name === "sample") final = data;
-        onRefinement(data);
-      }
-      if (!final) throw new Problem("the stream ended before the final sample");
-      return final;
-    },
-  };
-}
-
-function unreachable() {
-  throw new Problem("the server cannot be reached");
-}
-
-/** Read server-sent events: yield the name and the JSON data of each. */
-async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read().catch(unreachable);
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    for (const part of parts) {
-      const fields = Object.fromEntries(part.split("\n").map((line) => line.split(/: (.*)/, 2)));
-      yield { name: fields.event, data: JSON.parse(fields.data) };
-    }
-  }
-}
 
 const NUMBERS = ["seed", "n", "temperature"]; // fields of the form and of the URL
 const MAX_TILES = 256;
@@ -78,7 +23,7 @@ const REPLAY_MS = 2400;
 const STATS_MS = 1000;
 const CHART_MS = 60_000;
 
-const source = serverSource();
+const source = openSource();
 const get = (id) => document.getElementById(id);
 const randomSeed = () => Math.floor(Math.random() * 1e6);
 const numberOrNull = (text) => (text ? Number(text) : null);
@@ -135,14 +80,21 @@ async function sample() {
   const { prefix, ...others } = view;
   const request = { ...others, prefix: prefix.length ? [prefix] : null, deadline_ms: numberOrNull(get("deadline").value) };
   try {
-    const running = source.sample(request, (refinement) => signal.aborted || add(refinement), signal);
+    const ifCurrent = (action) => (value) => signal.aborted || action(value);
+    const running = source.sample(request, ifCurrent(add), signal, ifCurrent(say));
     showWaiting();
-    const { codes, requested, shortened, seconds } = await running;
-    const text = shortened ? `Shortened to ${codes} of ${requested} codes` : `All ${codes} codes`;
-    if (!signal.aborted) say(`${text} in ${milliseconds(seconds)}.`);
+    const final = await running;
+    if (!signal.aborted) say(summary(final, request));
   } catch (problem) {
     if (!signal.aborted) fail(problem);
   }
+}
+
+function summary({ codes, requested, shortened, seconds, samples }, { n, deadline_ms: deadline }) {
+  const rows = samples.length < n ? `, ${samples.length} of ${n} samples,` : "";
+  const text = (shortened ? `Shortened to ${codes} of ${requested} codes` : `All ${codes} codes`) + rows;
+  const late = deadline && 1000 * seconds > deadline ? `, later than the deadline of ${deadline} ms` : "";
+  return `${text} in ${milliseconds(seconds)}${late}.`;
 }
 
 function add(refinement) {
@@ -292,6 +244,13 @@ function showModel() {
   get("temperature").placeholder = model.temperature;
 }
 
+async function showNotes() {
+  const { text, link } = await source.notes();
+  get("notes").textContent = text + (link ? " " : "");
+  if (link) get("notes").append(Object.assign(document.createElement("a"), { textContent: link.text, href: link.href }));
+  get("notes").hidden = false;
+}
+
 function askForToken() {
   const form = get("token-form");
   get("token-text").textContent = form.dataset.tried ? "The token was not accepted." : "This server needs a token.";
@@ -365,5 +324,7 @@ on("back", "click", () => history.back());
 on("remove-prefix", "click", () => go({ prefix: [] }));
 on("token-form", "submit", submitToken);
 addEventListener("popstate", () => ((view = readUrl()), sample()));
-setInterval(pollStats, STATS_MS);
+if (source.stats) setInterval(pollStats, STATS_MS);
+else get("load").hidden = true;
 start();
+if (source.notes) showNotes();

@@ -13,6 +13,7 @@ from anytime.autoencoders.quantizer import codebook_usage
 from anytime.autoencoders.truncation import keep_mask
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
+from anytime.data.image_shards import ImageShards
 from anytime.data.loader import to_float, valid_mask
 from anytime.data.recordings import Recordings
 from anytime.metrics.stft_distance import stft_distance
@@ -22,6 +23,10 @@ from anytime.training.tasks.task import KeepSampler, Metrics, Task, global_rows,
 
 NOISE_FLOOR = 1e-2
 """Magnitudes that the spectral loss treats as silence: the hiss of good recordings, 70 dB below the loudest audio."""
+
+
+Examples = Tensor | Recordings | ImageShards
+"""Training examples: in memory, or decoded from shards."""
 
 
 class AutoencoderOutput(NamedTuple):
@@ -72,7 +77,7 @@ class AutoencoderTask(Task):
     module: VQVAE
 
     def __init__(
-        self, name: str, stage: AutoencoderStage, model: VQVAE, train: Tensor | Recordings, validation: Tensor, seed: int
+        self, name: str, stage: AutoencoderStage, model: VQVAE, train: Examples, validation: Tensor, seed: int
     ) -> None:
         super().__init__(stage.epochs, stage.batch, train, seed, model.quantizer.codebook.device, stage.speed_perturb)
         self.name, self.stage, self.module, self.validation = name, stage, model, validation

@@ -19,6 +19,7 @@ from anytime.autoencoders.losses import squared_error
 from anytime.autoencoders.truncation import truncate
 from anytime.autoencoders.vqvae import VQVAE
 from anytime.core import distributed, random
+from anytime.data.image_shards import AugmentedShards
 from anytime.data.loader import to_float, valid_mask
 from anytime.training.discriminators import DiscriminatorOutput
 from anytime.training.ema import EMA
@@ -38,7 +39,7 @@ BETAS = (0.5, 0.9)  # little momentum: a gradient against the discriminator of a
 class EncodedExamples(NamedTuple):
     """Examples and their codes."""
 
-    x: Tensor  # [n, ...], uint8 images or int16 audio
+    x: Tensor | AugmentedShards  # [n, ...], uint8 images or int16 audio
     codes: Tensor  # [n, length]
 
 
@@ -238,6 +239,7 @@ class FinetuneTask(Task):
     def validate(self) -> Metrics:
         """Return the losses of the live decoder on held-out data, without corruption or augmentation."""
         x, codes = self.validation
+        assert isinstance(x, Tensor)
         keeps = validation_keeps(self.stage.truncation, self.model.length, len(x)).to(self.device)
         midpoint = torch.full((1, 8), 0.5, device=self.device)
 

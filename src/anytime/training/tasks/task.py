@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from anytime.autoencoders.truncation import Truncation, sample_keep
 from anytime.core import distributed, random
+from anytime.data.image_shards import ImageShards
 from anytime.data.loader import Loader
 from anytime.data.recordings import Recordings
 
@@ -36,7 +37,7 @@ class Task:
         self,
         epochs: int,
         batch: int,
-        examples: Shaped[Tensor, "n ..."] | Recordings,
+        examples: Shaped[Tensor, "n ..."] | Recordings | ImageShards,
         seed: int,
         device: torch.device,
         speed_perturb: float = 0.0,
