@@ -21,8 +21,10 @@ demo: $(VENV)/.runtime
 	  $(BIN)/anytime sample $(RUN) --fraction $$part --out $(RUN)/samples/fraction-$$part.png || exit; done
 	@echo "look at: $(RUN)/samples/by-length.png  $(RUN)/samples/refining.gif  $(RUN)/report.html"
 
+# Tests that measure real time come last and one by one: beside others they would measure those too.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not (slow or gpu or timing)"
+	$(BIN)/python -m pytest -m "timing and not (slow or gpu)"
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --record=tests/records/long.json

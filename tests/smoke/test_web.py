@@ -194,8 +194,9 @@ def test_a_hundred_rows_are_python_s(visit: Open) -> None:
     check_codes(rows_of(visit, "mnist", 100, seed=2**40 + 3))
 
 
+@pytest.mark.timing
 def test_the_deadline_box_works(visit: Open) -> None:
-    """Half of the clicks: other tests use the same cores. The long form looks at 95 %."""
+    """The median of few clicks. The long form looks at 95 % of a hundred."""
     tab = visit()
     tab.wait()
     tab.page.locator("#deadline").fill("100")

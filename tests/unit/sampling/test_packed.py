@@ -134,6 +134,7 @@ def test_a_model_that_has_sampled_can_be_copied_and_pickled(saved: Path, engine:
         assert torch.equal(copied.sample(3).codes, sample.codes)
 
 
+@pytest.mark.timing
 @pytest.mark.filterwarnings("ignore::anytime.DeadlineWarning")
 def test_building_the_engine_does_not_count_towards_a_deadline(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*arguments: Any) -> Engine:
