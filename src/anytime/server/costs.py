@@ -50,10 +50,16 @@ class CostModel:
     """Expected seconds of steps and decodes of one model on this machine, under its present load."""
 
     def __init__(
-        self, step: Curve, decode: Curve, join: Curve | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        step: Curve,
+        decode: Curve,
+        join: Curve | None = None,
+        *,
+        samples_at_join: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._step, self._decode, self._clock = step, decode, clock
-        self._join = join or Curve({1: 0.0})
+        self._join, self.samples_at_join = join or Curve({1: 0.0}), samples_at_join
         self._slowdown, self._delays, self._measured_at = UsualTime(), Delays(), 0.0
         self._line, self._slow_fraction = (0.0, 0.0), 0.0
         self.batch = step.efficient_rows()
@@ -63,11 +69,11 @@ class CostModel:
         """Rows decoded at once."""
 
     def step(self, rows: int) -> float:
-        """Return the seconds of one step."""
-        return self._step(rows) * self.slowdown
+        """Return the seconds of one step; none for no row."""
+        return self._step(rows) * self.slowdown if rows else 0.0
 
     def join(self, rows: int) -> float:
-        """Return the seconds that a new request adds to its first step."""
+        """Return the seconds to give a new request slots."""
         return self._join(rows) * self.slowdown
 
     def decode(self, rows: int) -> float:
@@ -81,8 +87,8 @@ class CostModel:
         return self._slowdown.seconds if len(self._slowdown) else 1.0
 
     def add_step(self, rows: int, took: float, joined: Iterable[int] = ()) -> None:
-        """Add a measured step, with the rows of each request that joined before it."""
-        self._add(self._step(rows) + sum(map(self._join, joined)), took)
+        """Add a measured step of these rows, if any, with the rows of each request that joined before it."""
+        self._add((self._step(rows) if rows else 0.0) + sum(map(self._join, joined)), took)
 
     def add_decode(self, rows: int, took: float) -> None:
         """Add a measured decode of at most one chunk."""

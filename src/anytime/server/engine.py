@@ -64,7 +64,7 @@ def start(settings: EngineSettings) -> list[ServedModel]:
             if not served and model.device.type == "cpu":
                 choose_threads(model, table)
             curves = calibrate(model, table)
-        costs = CostModel(Curve(curves.step), Curve(curves.decode), Curve(curves.join))
+        costs = cost_model(curves)
         served.append(ServedModel(model, describe(name, model, costs, slots), table, costs, curves))
     return served
 
@@ -79,15 +79,21 @@ def choose_threads(model: AnytimeModel, table: SlotTable) -> None:
 
 def calibrate(model: AnytimeModel, table: SlotTable) -> Curves:
     """Measure a step, a decode and the joining of a request for several numbers of rows."""
-    steps, decodes, joins = dict[int, float](), dict[int, float](), dict[int, float]()
+    steps, decodes, joins, has_code = dict[int, float](), dict[int, float](), dict[int, float](), False
     for rows in (rows for rows in CALIBRATED_ROWS if rows <= table.capacity):
         steps[rows] = min(time_step(model, table, rows) for _ in range(REPEATS))
-        joins[rows] = max(0.0, min(time_first_code(model, table, rows) for _ in range(REPEATS)) - steps[rows])
+        joins[rows], has_code = min(time_join(model, table, rows) for _ in range(REPEATS))
         codes = torch.zeros(rows, model.length, dtype=torch.long, device=model.device)
         decodes[rows] = min(timed(lambda codes=codes: to_host(table.decode(codes), True)) for _ in range(REPEATS))  # type: ignore[misc]
         if steps[rows] + decodes[rows] > CALIBRATION_SECONDS:
             break
-    return Curves(steps, decodes, torch.get_num_threads(), joins)
+    return Curves(steps, decodes, torch.get_num_threads(), joins, has_code)
+
+
+def cost_model(curves: Curves) -> CostModel:
+    """Return what curves say about costs."""
+    step, decode, join = (Curve(curve) for curve in (curves.step, curves.decode, curves.join))
+    return CostModel(step, decode, join, samples_at_join=curves.samples_at_join)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -97,16 +103,14 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def time_first_code(model: AnytimeModel, table: SlotTable, rows: int) -> float:
-    """Return the seconds until a new request has its first code."""
+def time_join(model: AnytimeModel, table: SlotTable, rows: int) -> tuple[float, bool]:
+    """Return the seconds until a new request has its slots, and whether it has its first code then."""
     began = time.perf_counter()
     group = _join(model, table, rows)
-    if not group.count:
-        table.step([group])
     model.engine.wait()
     seconds = time.perf_counter() - began
     table.leave(group)
-    return seconds
+    return seconds, group.count > 0
 
 
 def _join(model: AnytimeModel, table: SlotTable, rows: int) -> SlotGroup:

@@ -171,6 +171,7 @@ class EngineLoop:
         for job in new:
             self._join(job)
         waiting = [job for job in jobs if job.number in self.jobs and (job.has_slots or job.payload.group.position == 0)]
+        stepped = sum(job.size for job in waiting)
         if waiting:
             self._step_groups(waiting)
         for job in jobs:
@@ -178,7 +179,7 @@ class EngineLoop:
                 job.has_slots = True
                 self._count(job)
         self._step_seconds = self.clock() - self._turned_at
-        jobs[0].costs.add_step(sum(job.size for job in jobs), self._step_seconds, [job.size for job in new])
+        jobs[0].costs.add_step(stepped, self._step_seconds, [job.size for job in new])
 
     def _join(self, job: Job) -> None:
         submit, served = job.payload.submit, job.payload.served

@@ -23,7 +23,9 @@ class Curves:
     """With the copy to the host."""
     threads: int
     join: dict[int, float] = field(default_factory=lambda: {1: 0.0})
-    """What a new request adds to its first step."""
+    """To give a new request slots."""
+    samples_at_join: bool = False
+    """Whether a new request has its first code by then; otherwise its first step samples it."""
 
 
 @dataclass(frozen=True, slots=True)

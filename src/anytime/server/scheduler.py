@@ -78,7 +78,12 @@ class Job:
     def price(self) -> None:
         """Set what is left to do at the present speed of the machine. The first step may have to be taken alone."""
         self.decode = self.costs.decode(self.size - self.decoded)
-        self.mandatory = self.decode + (0.0 if self.count else self.costs.step(self.size)) + self.join
+        self.mandatory = self.decode + (0.0 if self.count else self.costs.step(self.stepped)) + self.join
+
+    @property
+    def stepped(self) -> int:
+        """Rows that take part in the next step; none if joining samples their first code."""
+        return self.size if self.has_slots or self.count or not self.costs.samples_at_join else 0
 
     @property
     def join(self) -> float:
@@ -242,7 +247,7 @@ class Scheduler:
         """Return the job to decode now, if after another step not all deadlines could be kept."""
         if not batch or not self.adaptive:
             return None
-        ends = now + batch[0].costs.step(sum(job.size for job in batch)) + sum(job.join for job in batch)
+        ends = now + batch[0].costs.step(sum(job.stepped for job in batch)) + sum(job.join for job in batch)
         for job in ready:
             ends += job.decode
             if ends + job.costs.delay(ends - now) + MARGIN > job.deadline:

@@ -83,7 +83,8 @@ class Service:
             raise ProblemError(429, "Too many requests", text, {"Retry-After": "1"})
         if not self.supervisor.settings.adaptive:
             return self.supervisor.submit(submit)
-        allowance, now = self.delays.allowance, time.monotonic()
+        now = time.monotonic()
+        allowance = self.delays.allowance(submit.deadline - now)
         deadline = submit.deadline - allowance
         if deadline <= now:
             raise self._refusal(now - submit.arrived + allowance + MARGIN)
@@ -101,6 +102,7 @@ class Service:
     def _refusal(self, possible_after: float) -> ProblemError:
         """Count a request whose deadline cannot be kept; return the answer to it."""
         self.metrics.refused.labels("deadline").inc()
+        self.delays.reserve.add_refusal()
         milliseconds = math.ceil(1000 * possible_after)
         text = f"the deadline cannot be kept; an answer could be ready after {milliseconds} ms"
         headers = {"Retry-After": str(max(1, math.ceil(possible_after)))}
@@ -162,7 +164,9 @@ class Service:
         submit, number = ticket.submit, secrets.token_hex(8) if answer.final else ""
         result = Result(info, submit, answer.codes, answer.data, time.monotonic() - submit.arrived, number)
         if answer.final:
-            self.metrics.answered(result, submit.deadline - time.monotonic())
+            slack = submit.deadline - time.monotonic()
+            self.metrics.answered(result, slack)
+            self.delays.reserve.add_answer(late=-slack)
             self.remembered[number] = Remembered(submit, tuple(tuple(row) for row in answer.codes.tolist()))
             while len(self.remembered) > MAX_REMEMBERED:
                 self.remembered.popitem(last=False)

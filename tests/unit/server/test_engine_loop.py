@@ -13,12 +13,12 @@ import torch
 
 from anytime.model import AnytimeModel
 from anytime.sampling.slots import EagerSlots, build_slots
-from anytime.server.costs import CostModel, Curve
-from anytime.server.engine import describe
+from anytime.server.engine import cost_model, describe
 from anytime.server.engine_loop import EngineLoop, ServedModel
 from anytime.server.messages import Answer, Cancel, Curves, Drain, Failed, Refused, Stats, Submit
 
-CURVES = Curves({1: 0.0005, 64: 0.002}, {1: 0.0005, 8: 0.002}, 1)
+JOIN = {1: 0.0003}
+CURVES = Curves({1: 0.0005, 64: 0.002}, {1: 0.0005, 8: 0.002}, 1, JOIN, samples_at_join=True)
 
 
 class Engine:
@@ -26,7 +26,7 @@ class Engine:
 
     def __init__(self, model: AnytimeModel, slots: int = 32, curves: Curves = CURVES, **options: Any) -> None:
         self.ours, theirs = multiprocessing.Pipe()
-        costs = CostModel(Curve(curves.step), Curve(curves.decode))
+        costs = cost_model(curves)
         self.table = build_slots(model.engine, slots)
         served = ServedModel(model, describe("tiny", model, costs, slots), self.table, costs, curves)
         self.loop, self.connection = EngineLoop(theirs, [served], **options), theirs
@@ -99,7 +99,7 @@ def test_a_cancelled_request_frees_its_slots_and_says_nothing(engine: Engine) ->
 
 def test_cancellations_make_room_for_requests_that_arrive_with_them(tiny: AnytimeModel) -> None:
     """One code takes a second, so that the new request can only be served without the others."""
-    engine = Engine(tiny, curves=Curves({1: 1.0, 32: 1.0}, {1: 0.1, 32: 0.1}, 1))
+    engine = Engine(tiny, curves=Curves({1: 1.0, 32: 1.0}, {1: 0.1, 32: 0.1}, 1, JOIN))
     for number in range(1, 6):
         engine.submit(number)
     engine.loop._take_arrived()
@@ -150,7 +150,7 @@ def test_jobs_that_are_decoded_together_get_their_own_samples_and_fail_by_themse
     tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     engine, decode, rows_decoded = (
-        Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1)),
+        Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1, JOIN)),
         EagerSlots.decode,
         [],
     )
@@ -180,7 +180,7 @@ def test_jobs_that_are_decoded_together_get_their_own_samples_and_fail_by_themse
 def test_a_fault_while_decoding_together_costs_only_the_request_at_fault(
     tiny: AnytimeModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    engine, decode = Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1)), EagerSlots.decode
+    engine, decode = Engine(tiny, curves=Curves({1: 0.0005, 64: 0.002}, {1: 0.001, 64: 0.001}, 1, JOIN)), EagerSlots.decode
 
     def faulty(table: EagerSlots, rows: torch.Tensor) -> torch.Tensor:
         if len(rows) in (2, 5):

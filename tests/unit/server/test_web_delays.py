@@ -15,7 +15,7 @@ def test_quiet_it_takes_nothing() -> None:
     delays = WebDelays(clock=lambda: 100.0)
     delays.add_unread(0.0002)
     delays.add_returned(99.9995)
-    assert delays.allowance == 0.0
+    assert delays.allowance(1.0) == 0.0
 
 
 def test_the_longer_wait_counts_beyond_the_margin_and_both_are_forgotten() -> None:
@@ -23,23 +23,23 @@ def test_the_longer_wait_counts_beyond_the_margin_and_both_are_forgotten() -> No
     delays = WebDelays(clock=lambda: now)
     delays.add_unread(0.030)
     delays.add_returned(now - 0.010)
-    assert delays.allowance == pytest.approx(0.030 - MARGIN) and delays.unread == 0.030
+    assert delays.allowance(1.0) == pytest.approx(0.030 - MARGIN) and delays.unread == 0.030
     delays.add_returned(now - 0.050)
-    assert delays.allowance == pytest.approx(0.050 - MARGIN) and delays.unread == 0.030
+    assert delays.allowance(1.0) == pytest.approx(0.050 - MARGIN) and delays.unread == 0.030
     now += WINDOW_SECONDS / 2
-    assert delays.allowance == pytest.approx(0.050 - MARGIN)
+    assert delays.allowance(1.0) == pytest.approx(0.050 - MARGIN)
     now += WINDOW_SECONDS
-    assert delays.allowance == delays.unread == 0.0
+    assert delays.allowance(1.0) == delays.unread == 0.0
 
 
 def test_one_long_wait_among_many_short_ones_is_not_allowed_for() -> None:
     delays = WebDelays(clock=lambda: 100.0)
     for wait in [0.001] * 30 + [0.5] + [0.001] * 30:
         delays.add_unread(wait)
-    assert delays.allowance == 0.0 and not delays.is_overloaded
+    assert delays.allowance(1.0) == 0.0 and not delays.is_overloaded
     for _ in range(10):  # but many are
         delays.add_unread(0.6)
-    assert delays.allowance > 0.4 and delays.is_overloaded
+    assert delays.allowance(1.0) > 0.4 and delays.is_overloaded
 
 
 def test_an_event_loop_that_is_held_up_is_noticed() -> None:
@@ -51,6 +51,21 @@ def test_an_event_loop_that_is_held_up_is_noticed() -> None:
             time.sleep(0.08)
         await asyncio.sleep(0.01)
         watching.cancel()
-        return delays.allowance
+        return delays.allowance(1.0)
 
     assert asyncio.run(held_up()) > 0.05
+
+
+def test_while_many_are_refused_late_answers_leave_a_reserve_of_at_most_a_fifth_of_the_time() -> None:
+    delays = WebDelays(clock=lambda: 100.0)
+    delays.reserve.add_answer(late=0.03)
+    for _ in range(10):
+        delays.reserve.add_refusal()
+    assert delays.allowance(1.0) == 0.0, "few are refused"
+    for _ in range(10):
+        delays.reserve.add_refusal()
+    assert delays.allowance(1.0) == pytest.approx(0.03)
+    assert delays.allowance(0.02) == pytest.approx(0.004), "otherwise short deadlines would always be refused"
+    for _ in range(50):
+        delays.reserve.add_answer(late=-0.01)
+    assert delays.allowance(1.0) == 0.0, "the load has dropped"
