@@ -31,8 +31,9 @@ from anytime.core.progress import track
 from anytime.core.results import Results, Row, Verdict, select
 from anytime.evaluation.model_card import redact_paths
 from anytime.export.aoti import export_aoti
+from anytime.export.exported import COMMAND
 from anytime.export.onnx import export_onnx
-from anytime.export.runner import Runner
+from anytime.export.sample import CheckedRunner
 from anytime.model import load
 from anytime.models.registry import WEIGHTS, locate
 
@@ -61,7 +62,7 @@ def library_sampler(name: str, engine: str, threads: int) -> Sampler:
 
 def export_sampler(folder: Path, threads: int) -> Sampler:
     """Return a function that samples with an exported model and returns the seconds."""
-    runner = Runner(folder, threads)
+    runner = CheckedRunner(folder, threads)
     codes = runner.sample(1, seed=0).codes
 
     def sample(n: int, count: int) -> float:
@@ -138,7 +139,7 @@ def measure_starts(name: str, folders: dict[str, Path]) -> list[Row]:
     code = f"import anytime; anytime.load({name!r}, 'cpu').sample(1)"
     commands = {REFERENCE: [sys.executable, "-c", code]}
     for runtime, folder in folders.items():
-        commands[runtime] = [sys.executable, str(folder / "runner.py"), "--out", str(folder.parent / "sample.npz")]
+        commands[runtime] = [sys.executable, str(folder / COMMAND), "--out", str(folder.parent / "sample.npz")]
     taken: dict[str, list[float]] = {runtime: [] for runtime in commands}
     for _ in range(STARTS):
         for runtime, command in commands.items():

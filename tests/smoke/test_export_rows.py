@@ -14,7 +14,8 @@ from rows import check_codes, compare_codes  # type: ignore[import-not-found]
 
 from anytime.export.aoti import export_aoti
 from anytime.export.onnx import export_onnx
-from anytime.export.runner import Runner, load_sample
+from anytime.export.runner import Runner
+from anytime.export.sample import CheckedRunner, load_sample
 from anytime.model import AnytimeModel, _tiny, load
 
 EXPORTERS = {"onnx": export_onnx, "aoti": export_aoti}
@@ -52,7 +53,7 @@ def test_rows_of_a_tiny_compiled_model(tmp_path: Path) -> None:
         model = AnytimeModel(_tiny()).eval()
     model.save(tmp_path / "tiny")
     export = [sys.executable, "-m", "anytime", "export", "tiny", "--to", "aoti", "--out", "out"]
-    sample = [sys.executable, "out/runner.py", "-n", "20", "--seed", "1", "--prefix", "3,1", "--out", "samples.npz"]
+    sample = [sys.executable, "out/sample.py", "-n", "20", "--seed", "1", "--prefix", "3,1", "--out", "samples.npz"]
     for command in (export, sample):
         done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -67,7 +68,7 @@ def test_rows_of_a_tiny_compiled_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_a_thousand_rows(name: str, runtime: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     model = load(name, "cpu", "eager")
-    found = compare(model, Runner(EXPORTERS[runtime](name, tmp_path / name).folder, threads=1), 1000)
+    found = compare(model, CheckedRunner(EXPORTERS[runtime](name, tmp_path / name).folder, threads=1), 1000)
     for key, value in found.items():
         record_property(key, value)
     check(found)

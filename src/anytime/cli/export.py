@@ -67,7 +67,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
 def _export(arguments: Arguments) -> dict[str, Any]:
     """Write networks that run without this package."""
     from anytime.cli.output import check_out_dir
-    from anytime.export.exported import RUNNER
+    from anytime.export.exported import COMMAND
 
     for name in BUNDLE_OPTIONS:
         if getattr(arguments, name) not in (None, ()):
@@ -79,7 +79,7 @@ def _export(arguments: Arguments) -> dict[str, Any]:
         return _export_web(arguments, arguments.out)
     made = _exporter(arguments.to)(arguments.model, arguments.out)
     say(f"{made.folder}: " + ", ".join(f"{name} {size / 1e6:.2f} MB" for name, size in made.files.items()))
-    say(f"try: python {made.folder / RUNNER} -n 16 --within 50ms --out samples.npz")
+    say(f"try: python {made.folder / COMMAND} -n 16 --within 50ms --out samples.npz")
     return {**asdict(made), "folder": str(made.folder)}
 
 

@@ -1,4 +1,4 @@
-"""The directory that an export writes: networks, a description, a runner and a README. The description comes last."""
+"""The directory that an export writes: networks, a description, two programs and a README. The description comes last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from anytime import __version__
 from anytime.core import storage
 from anytime.core.errors import UserError
-from anytime.export import runner
+from anytime.export import runner, sample
 from anytime.model import AnytimeModel, load
 from anytime.models.registry import total_bytes
 from anytime.priors.transformer import Transformer, TransformerConfig
@@ -19,9 +19,9 @@ from anytime.priors.transformer import Transformer, TransformerConfig
 NETWORKS = ("prior", "decoder")
 DESCRIPTION = "model.json"
 KIND = "anytime export"
-RUNNER, README = "runner.py", "README.md"
+RUNNER, COMMAND, README = "runner.py", "sample.py", "README.md"
 PACKAGES = {"onnx": "numpy and onnxruntime", "aoti": "numpy and torch"}
-"""What the runner needs, by runtime."""
+"""What the programs need, by runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def check_empty(folder: Path, suffix: str) -> None:
         raise UserError(f"`out` {folder} is a file; name a directory")
     storage.remove_partials(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    foreign = names - {f"{network}{suffix}" for network in NETWORKS} - {DESCRIPTION, RUNNER, README, "__pycache__"}
-    if foreign or names == {README}:
+    foreign = names - {f"{network}{suffix}" for network in NETWORKS} - {DESCRIPTION, RUNNER, COMMAND, README, "__pycache__"}
+    if foreign or (names and names <= {RUNNER, COMMAND, README}):  # without networks it is not an export
         raise UserError(f"`out` {folder} is not empty: it holds {min(foreign or names)}; name an empty or a new directory")
 
 
@@ -66,6 +66,7 @@ def write_exported(
         files[network] = {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     facts = {**runtime_facts, **_describe(model), "files": files}
     storage.write_atomic(folder / RUNNER, Path(runner.__file__).read_bytes())
+    storage.write_atomic(folder / COMMAND, Path(sample.__file__).read_bytes().replace(b"from anytime.export.", b"from "))
     storage.write_text(folder / README, _readme(facts))
     storage.write_json(folder / DESCRIPTION, {"kind": KIND, **facts})
     return Exported(folder, model.hash, total_bytes(folder), {one["name"]: one["bytes"] for one in files.values()})
@@ -95,22 +96,23 @@ def _readme(facts: Mapping[str, Any]) -> str:
     names = [one["name"] for one in facts["files"].values()]
     return f"""# {facts["name"]}: an anytime model of {facts["length"]} codes
 
-`runner.py` needs {PACKAGES[facts["runtime"]]}:
+`sample.py` needs {PACKAGES[facts["runtime"]]}:
 
-    python runner.py -n 16 --seed 0 --out samples.npz                     # all codes
-    python runner.py -n 16 --seed 0 --codes 4 --out draft.npz             # the first four: coarser, complete
-    python runner.py --refine draft.npz --out samples.npz                 # continue: the same codes as in one go
-    python runner.py -n 16 --within 50ms --prefix 3,17 --out samples.npz  # as many codes as 50 ms allow
+    python sample.py -n 16 --seed 0 --out samples.npz                     # all codes
+    python sample.py -n 16 --seed 0 --codes 4 --out draft.npz             # the first four: coarser, complete
+    python sample.py --refine draft.npz --out samples.npz                 # continue: the same codes as in one go
+    python sample.py -n 16 --within 50ms --prefix 3,17 --out samples.npz  # as many codes as 50 ms allow
 
 In Python, from this directory:
 
-    from runner import Runner
-    runner = Runner()
+    from sample import CheckedRunner
+    runner = CheckedRunner()
     sample = runner.sample(16, seed=0, within=0.05)     # sample.data, sample.codes, sample.seconds
     finer = runner.refine(sample)
     data = runner.decode(sample.codes[:, :4])           # any number of codes
     logits = runner.logits(sample.codes)                # one parallel pass
 
 A seed gives the codes that `anytime sample` gives in fp32, up to rounding ties. `{names[0]}` and `{names[1]}` are the
-networks, `{DESCRIPTION}` describes them; their inputs and outputs are documented in docs/export.md of anytime.
+networks, `{DESCRIPTION}` describes them; their inputs and outputs are documented in docs/export.md of anytime. `runner.py`
+is the algorithm alone, to be read and ported: its `Runner` checks only the model and the codes.
 """

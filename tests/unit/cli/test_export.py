@@ -13,10 +13,10 @@ import pytest
 def test_onnx_files_are_written_with_a_runner(saved: Path, command: Callable[..., Any], tmp_path: Path) -> None:
     outcome = command("export", saved, "--to", "onnx", "--out", "out", "--json")
     assert outcome.status == 0, outcome.err
-    assert "python out/runner.py" in outcome.out
+    assert "python out/sample.py" in outcome.out
     made = json.loads(outcome.out.splitlines()[-1])
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"prior.onnx", "decoder.onnx", "model.json", "runner.py", "README.md"}
+    assert names == {"prior.onnx", "decoder.onnx", "model.json", "runner.py", "sample.py", "README.md"}
     assert made["bytes"] == sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
     description = json.loads((tmp_path / "out" / "model.json").read_text())
     assert description["model"] == made["hash"]

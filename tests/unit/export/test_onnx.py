@@ -20,9 +20,11 @@ from anytime.autoencoders.vqvae import VQVAE, AutoencoderConfig
 from anytime.core import random, storage
 from anytime.core.quantized_weights import SCALE_PREFIX
 from anytime.export import onnx as onnx_export
+from anytime.export import runner as runner_file
 from anytime.export.exported import DESCRIPTION
 from anytime.export.onnx import export_onnx
-from anytime.export.runner import Runner, Sample, filter_logits, gumbel, load_sample, uniform
+from anytime.export.runner import Runner, Sample, filter_logits, gumbel
+from anytime.export.sample import CheckedRunner, load_sample, save_sample
 from anytime.model import AnytimeModel, ModelConfig, load
 from anytime.models.registry import WEIGHTS, locate, total_bytes
 from anytime.priors.lstm import LSTMConfig
@@ -44,6 +46,11 @@ def runner(folder: Path) -> Runner:
 
 
 @pytest.fixture(scope="module")
+def checked(folder: Path) -> CheckedRunner:
+    return CheckedRunner(folder, threads=1)
+
+
+@pytest.fixture(scope="module")
 def model(saved: Path) -> AnytimeModel:
     return load(saved, "cpu")
 
@@ -57,9 +64,12 @@ def run_graph(graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
 def test_the_noise_is_the_library_s(seed: int) -> None:
     """The hashed numbers are equal to the last bit, their logarithms to the last place or two."""
     rows = torch.tensor([0, 1, 77, 2**31 - 1])
-    ours = uniform(seed, rows.numpy(), 5, 300)
-    assert np.array_equal(ours, random.uniform(seed, rows[:, None], 5, torch.arange(300)[None]).numpy())
-    assert np.abs(gumbel(ours) - library.gumbel(seed, rows, 5, 300).numpy()).max() < 2e-6
+    ours = gumbel(seed, rows.numpy(), 5, 300)
+    expected = random.uniform(seed, rows[:, None], 5, torch.arange(300)[None]).numpy()
+    for _ in range(2):
+        expected = -np.log(expected.astype(np.float64)).astype(np.float32)
+    assert np.array_equal(ours, expected) and len(np.unique(ours)) > 1190
+    assert np.abs(ours - library.gumbel(seed, rows, 5, 300).numpy()).max() < 2e-6
 
 
 @pytest.mark.parametrize(
@@ -121,7 +131,10 @@ def test_steps_prefixes_and_the_parallel_pass_agree(runner: Runner, model: Anyti
         cache, position, found = runner._cache(5, 8), 0, []
         cache += 7.0  # entries that are not written yet must not matter
         for count in parts:
-            found.append(runner._feed(tokens[:, position : position + count], position, cache))
+            part = np.ascontiguousarray(tokens[:, position : position + count])
+            logits, new = runner._prior(part, np.array([position]), *cache)
+            cache[:, :, :, position : position + count] = new
+            found.append(logits)
             position += count
         assert np.abs(np.concatenate(found, 1) - expected).max() < 1e-5
 
@@ -148,18 +161,18 @@ def test_a_deadline_is_kept(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_files_are_read_by_the_library_and_the_other_way_round(runner: Runner, model: AnytimeModel, tmp_path: Path) -> None:
-    runner.sample(3, seed=2**63 - 1, codes=2, top_k=5).save(tmp_path / "draft.npz")
+    save_sample(runner.sample(3, seed=2**63 - 1, codes=2, top_k=5), tmp_path / "draft.npz")
     draft = read_npz(tmp_path / "draft.npz", "draft.npz")
     assert draft.model == model.hash
     finer = runner.refine(load_sample(tmp_path / "draft.npz"))
     assert np.array_equal(finer.codes, model.refine(draft).codes.numpy())
 
 
-def test_the_runner_needs_only_numpy_and_onnxruntime(folder: Path, model: AnytimeModel, tmp_path: Path) -> None:
+def test_the_programs_need_only_numpy_and_onnxruntime(folder: Path, model: AnytimeModel, tmp_path: Path) -> None:
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         code = (
             "import sys; sys.modules.update(dict.fromkeys(('torch', 'anytime', 'onnx', 'jaxtyping')));"
-            f"sys.path.insert(0, {str(folder)!r}); sys.argv[0] = 'runner.py'; import runner; runner.main()"
+            f"sys.path.insert(0, {str(folder)!r}); sys.argv[0] = 'sample.py'; import sample; sample.main()"
         )
         command = [sys.executable, "-P", "-c", code, *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
@@ -188,6 +201,9 @@ def test_the_runner_needs_only_numpy_and_onnxruntime(folder: Path, model: Anytim
         refused = run(*words)
         assert refused.returncode == 2 and sentence in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
     assert not (tmp_path / "samples.npz").exists()
+    by_runner = [sys.executable, str(folder / "runner.py"), "--seed", "7", "--codes", "2", "--out", "c.npz"]
+    done = subprocess.run(by_runner, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0 and "c.npz: 1 x 2 codes of 8" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", ["prior.onnx", "decoder.onnx", "model.json"])
@@ -199,8 +215,8 @@ def test_a_damaged_export_is_named(folder: Path, tmp_path: Path, name: str, chan
     (damaged / name).unlink()
     if change == "cut":
         (damaged / name).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=rf"{name} cannot be .*; export the model again"):
-        Runner(damaged)
+    with pytest.raises(ValueError, match=rf"^{damaged}/{name} cannot be (read|loaded); export the model again \("):
+        CheckedRunner(damaged)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +235,51 @@ def test_a_damaged_export_is_named(folder: Path, tmp_path: Path, name: str, chan
         ({"codes": np.full((2, 2), -1)}, "codes must be between 0 and 15"),
     ],
 )
-def test_a_wrong_sample_is_refused(runner: Runner, changes: dict[str, object], sentence: str) -> None:
-    draft: Sample = runner.sample(2, codes=2)
+def test_a_wrong_sample_is_refused(checked: CheckedRunner, changes: dict[str, object], sentence: str) -> None:
+    draft: Sample = checked.sample(2, codes=2)
     with pytest.raises(ValueError, match=sentence):
-        runner.refine(replace(draft, **changes))  # type: ignore[arg-type]
+        checked.refine(replace(draft, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"n": 0}, "n must be at least 1, not 0"),
+        ({"prefix": np.zeros((2, 1), np.int64)}, "prefix must have 1 row or 3 rows, not 2"),
+        ({"prefix": np.array([[16]])}, "codes must be between 0 and 15"),
+        ({"codes": 9}, "codes must be in 1 … 8, not 9"),
+        ({"codes": 1, "prefix": np.array([3, 1])}, "codes must be in 2 … 8, not 1"),
+        ({"within": 0.0}, "within must be above 0 seconds, not 0.0"),
+        ({"temperature": 0.0}, "temperature must be in 0.001 … 100, not 0.0"),
+        ({"seed": 2**63}, "seed must be in 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(checked: CheckedRunner, arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        checked.sample(**{"n": 3, **arguments})  # type: ignore[arg-type]
+
+
+def test_the_algorithm_alone_refuses_what_would_give_other_codes(runner: Runner) -> None:
+    draft = runner.sample(2, codes=2)
+    for changes, sentence in (
+        ({"model": "another"}, "of another model"),
+        ({"codes": np.full((2, 2), 16)}, "codes must be between 0 and 15"),
+        ({"codes": np.zeros((2, 2))}, "codes must be integers"),
+        ({"codes": np.zeros((2, 9), np.int64)}, "codes must be integers"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            runner.refine(replace(draft, **changes))  # type: ignore[arg-type]
+
+
+def test_the_algorithm_alone_stays_short() -> None:
+    assert len(Path(runner_file.__file__).read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_checks_change_no_sample(runner: Runner, checked: CheckedRunner) -> None:
+    prefix = np.array([3, 15])
+    for arguments in ({}, {"prefix": prefix, "top_k": 4, "within": 10.0}, {"first": 5, "temperature": 0.5, "codes": 3}):
+        found, expected = (one.sample(6, seed=9, **arguments) for one in (checked, runner))  # type: ignore[arg-type]
+        assert np.array_equal(found.codes, expected.codes) and np.array_equal(found.data, expected.data)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +296,7 @@ def test_a_wrong_sample_is_refused(runner: Runner, changes: dict[str, object], s
 )
 def test_a_damaged_file_of_samples_is_named(runner: Runner, field: str, value: object, tmp_path: Path) -> None:
     path = tmp_path / "damaged.npz"
-    runner.sample(2, codes=2).save(path)
+    save_sample(runner.sample(2, codes=2), path)
     with np.load(path) as file:
         fields = {name: file[name] for name in file.files}
     np.savez(path, **{**fields, field: value})
@@ -339,6 +396,8 @@ def test_what_cannot_be_exported_is_refused(
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "README.md").write_text("mine")
     assert "holds README.md" in refused(export_onnx, saved, tmp_path / "other")
+    (tmp_path / "other" / "README.md").rename(tmp_path / "other" / "sample.py")
+    assert "holds sample.py" in refused(export_onnx, saved, tmp_path / "other")
     assert "is a file" in refused(export_onnx, saved, tmp_path / "full" / "letter.txt")
     monkeypatch.setattr(onnx_export.importlib.util, "find_spec", lambda name: None)
     assert "run `pip install onnx onnxruntime`" in refused(export_onnx, saved, tmp_path / "out")
