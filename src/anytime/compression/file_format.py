@@ -1,9 +1,8 @@
 """The header of a compressed file: what it is, its format version and the model that wrote it.
 
-bytes 0-1    AE 59      marks the file
-byte  2      01         format version
-bytes 3-6    hash       the first four bytes of the model's hash
-bytes 7-     payload    the range coder's bytes; may end anywhere
+byte  0      B1         B marks the file, 1 is the format version
+bytes 1-3    hash       the first three bytes of the model's hash
+bytes 4-     payload    the range coder's bytes; may end anywhere
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from anytime.core.config import read_json
 from anytime.core.errors import UserError
 from anytime.models.registry import BUNDLED_DIR, CONFIG, bundled_names
 
-MAGIC = b"\xae\x59"
-VERSION = 1
-HASH_BYTES = 4  # another model has the same four in one case of 4 billion
-HEADER_BYTES = len(MAGIC) + 1 + HASH_BYTES
+MARK = 0xB0  # no text in ASCII or UTF-8 begins with B0 to BF, and no common format of images or archives
+VERSION = 1  # up to 15
+HASH_BYTES = 3  # one other model in 16.7 million has the same three
+HEADER_BYTES = 1 + HASH_BYTES
 MAX_BYTES = 1 << 20
 """The most that is read of a file: 3 bytes for each of 350,000 codes."""
 
@@ -26,7 +25,7 @@ MAX_BYTES = 1 << 20
 class CompressedFile:
     """A file, taken apart."""
 
-    model: str  # the first eight digits of the model's hash
+    model: str  # the first six digits of the model's hash
     payload: bytes
 
 
@@ -34,20 +33,20 @@ def pack(model_hash: str, payload: bytes) -> bytes:
     """Return the bytes of a file.
 
     >>> pack("984366565497868b", b"\\x01").hex()
-    'ae59019843665601'
+    'b198436601'
     """
-    return MAGIC + bytes([VERSION]) + bytes.fromhex(model_hash)[:HASH_BYTES] + payload
+    return bytes([MARK | VERSION]) + bytes.fromhex(model_hash)[:HASH_BYTES] + payload
 
 
 def unpack(data: bytes, name: str = "`data`") -> CompressedFile:
     """Take a file apart; refuse other files, other versions and a cut inside the header."""
-    if data[: len(MAGIC)] != MAGIC[: len(data)]:
-        raise UserError(f"{name} is not a file of `anytime compress`; give one that it wrote")
+    if data and data[0] & 0xF0 != MARK:
+        raise UserError(f"{name} is not a file of this version of `anytime compress`; give one that it wrote")
+    if data and (version := data[0] & 0x0F) != VERSION:
+        raise UserError(f"{name} has format version {version}, this program reads version {VERSION}; update the program")
     if len(data) < HEADER_BYTES:
         raise UserError(f"{name} is cut inside its header: it has {len(data)} of {HEADER_BYTES} bytes; restore its beginning")
-    if (version := data[len(MAGIC)]) != VERSION:
-        raise UserError(f"{name} has format version {version}, this program reads version {VERSION}; update the program")
-    return CompressedFile(data[len(MAGIC) + 1 : HEADER_BYTES].hex(), data[HEADER_BYTES:])
+    return CompressedFile(data[1:HEADER_BYTES].hex(), data[HEADER_BYTES:])
 
 
 def check_model(file: CompressedFile, model_hash: str, name: str = "`data`") -> None:

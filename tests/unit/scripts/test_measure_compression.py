@@ -28,7 +28,7 @@ def test_it_writes_rows_and_a_figure(tiny: AnytimeModel, tmp_path: Path, monkeyp
     training = results.environment["training"]
     assert training["autoencoder_parameters"] + training["prior_parameters"] == parameters and "command" not in training
     (rate,) = select(results.rows, series="rate")
-    assert rate["images"] == 5 and rate["file_bits"] == rate["payload_bits"] + 56
+    assert rate["images"] == 5 and rate["file_bits"] == rate["payload_bits"] + 32
     assert rate["exact_bits"] <= rate["payload_bits"] < rate["exact_bits"] + 17, "whole bytes cost two at most"
     assert abs(rate["extra_fraction"]) < 1e-3
     ours = select(results.rows, series="anytime")
