@@ -64,7 +64,7 @@ def gumbel(
 ) -> Float[Tensor, "*positions batch categories"]:
     """Standard Gumbel noise for each row and category, at one position of the sequence or at several."""
     category = torch.arange(categories, dtype=torch.int32, device=rows.device)
-    return -torch.log(-torch.log(random.uniform(seed, rows[:, None], position, category[None])))
+    return random.uniform(seed, rows[:, None], position, category[None]).log_().neg_().log_().neg_()  # −log(−log(u))
 
 
 class GumbelNoise:

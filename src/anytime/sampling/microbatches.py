@@ -76,7 +76,7 @@ class Microbatches:
             try:
                 session = self.start(self.request)
                 return session.run(self.budget, started=self.started, clock=self.clock, progress=self.progress)
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 size = self._halve(n, error)
         return DeadlineRun(self, within, size).run()
 
@@ -91,10 +91,10 @@ class Microbatches:
             rows, codes = self.request.rows[first : first + size], self.request.codes[first : first + size]
             try:
                 return work(self.start(replace(self.request, rows=rows, codes=codes))), size
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 size = self._halve(len(rows), error)
 
-    def _halve(self, rows: int, error: RuntimeError) -> int:
+    def _halve(self, rows: int, error: RuntimeError | MemoryError) -> int:
         """Return half as many rows if the error says that they do not fit into memory."""
         if not out_of_memory(error) or rows == 1:
             raise error

@@ -9,9 +9,12 @@ from torch import Tensor
 from anytime.autoencoders.layout import to_features
 from anytime.autoencoders.networks.residual_image import ImageResidualBlock
 from anytime.autoencoders.vqvae import VQVAE
+from anytime.model import load
 from anytime.recipes.modify import with_scale
 from anytime.recipes.presets import preset
 from anytime.sampling.engines.fused_batch_norm import FusedBatchNormDecoder, fuse_batch_norm
+from anytime.sampling.engines.packed_decoder import PackedConv, PackedConvTranspose, PackedDecoder, PackedUpsampling
+from anytime.sampling.engines.packed_linear import has_onednn
 from anytime.sampling.kernels.fused_decoder import FusedConv, fuse_decoder, tile_shape
 
 TOLERANCE = 1e-5
@@ -31,16 +34,50 @@ def autoencoder_of(name: str, shape: tuple[int, ...], which: str) -> VQVAE:
     return autoencoder
 
 
-@pytest.mark.parametrize("which", ["paper", "best"])
-@pytest.mark.parametrize(("name", "shape"), [("cifar10", (3, 32, 32)), ("audiomnist", (1, 15_360))])
+@pytest.mark.parametrize("decoder", [FusedBatchNormDecoder, PackedDecoder])
+@pytest.mark.parametrize("which", ["paper", "best", "original"])
+@pytest.mark.parametrize(("name", "shape"), [("mnist", (1, 28, 28)), ("cifar10", (3, 32, 32)), ("audiomnist", (1, 15_360))])
 @torch.no_grad()
-def test_it_decodes_as_the_autoencoder_does(name: str, shape: tuple[int, ...], which: str) -> None:
+def test_it_decodes_as_the_autoencoder_does(
+    name: str, shape: tuple[int, ...], which: str, decoder: type[FusedBatchNormDecoder]
+) -> None:
+    if which == "original" and name == "audiomnist":
+        pytest.skip("there is no such recipe")
     autoencoder = autoencoder_of(name, shape, which)
-    codes = torch.randint(len(autoencoder.quantizer.codebook), (9, autoencoder.length - 1))
-    x = FusedBatchNormDecoder(autoencoder, torch.float32)(codes)
-    assert x.shape == (9, *shape)
-    assert x.std(0).mean() > 100 * TOLERANCE, "codes matter"
-    torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
+    decode = decoder(autoencoder, torch.float32)
+    for rows in (1, 9):
+        codes = torch.randint(len(autoencoder.quantizer.codebook), (rows, autoencoder.length - 1))
+        x = decode(codes)
+        assert x.shape == (rows, *shape)
+        assert rows == 1 or x.std(0).mean() > 100 * TOLERANCE, "codes matter"
+        torch.testing.assert_close(x, autoencoder.decode(codes), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.skipif(not has_onednn(), reason="this torch cannot pack weights")
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+@torch.no_grad()
+def test_the_packed_decoder_of_a_bundled_model(name: str) -> None:
+    """All convolutions are packed, and codes of real images are decoded as the model does."""
+    model = load(name, "cpu", "eager")
+    packed = PackedDecoder(model.autoencoder, torch.float32)
+    convolutions = [layer for layer in model.autoencoder.decoder.modules() if "Conv" in type(layer).__name__]
+    kinds = [type(layer) for layer in packed.layers.modules()]
+    assert not any(issubclass(kind, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for kind in kinds)
+    found = kinds.count(PackedConv) + kinds.count(PackedConvTranspose)
+    assert found == len(convolutions) and kinds.count(PackedUpsampling) == 1  # it holds a PackedConv
+    sample = model.sample(9, seed=0)
+    torch.testing.assert_close(packed(sample.codes), sample.data, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(packed(sample.codes[:1, :3]), model.decode(sample.codes[:1, :3]), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.skipif(not has_onednn(), reason="this torch cannot pack weights")
+@pytest.mark.parametrize(("channels", "outputs", "size"), [(7, 1, (3, 5)), (16, 3, (4, 4)), (5, 15, (1, 2))])
+@torch.no_grad()
+def test_upsampling_as_a_convolution_over_windows(channels: int, outputs: int, size: tuple[int, int]) -> None:
+    layer = torch.nn.ConvTranspose2d(channels, outputs, 4, 2, 1)
+    for rows in (1, 6):
+        x = torch.randn(rows, channels, *size).to(memory_format=torch.channels_last)
+        torch.testing.assert_close(PackedUpsampling(layer)(x), layer(x), atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from anytime.priors.transformer import Transformer, TransformerConfig
 from anytime.sampling.engines import packed_linear
 from anytime.sampling.engines.base import Engine
 from anytime.sampling.engines.onnx import OnnxEngine
-from anytime.sampling.engines.packed_linear import PackedLinear, has_bf16
-from anytime.sampling.engines.packed_transformer import PackedTransformer
+from anytime.sampling.engines.packed_linear import PackedLinear, has_bf16, padded_rows
+from anytime.sampling.engines.packed_transformer import MANY_ROWS, PackedTransformer
 from anytime.sampling.engines.registry import build_engine
 from anytime.sampling.gumbel import MAX_TEMPERATURE, MIN_TEMPERATURE
 from anytime.sampling.sample import Sample
@@ -60,7 +60,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 17])
+@pytest.mark.parametrize("rows", [1, 2, 9, 17, 20])
 @torch.no_grad()
 def test_a_step_computes_the_priors_logits(prior: Transformer, backend: str, rows: int) -> None:
     packed, codes = PackedTransformer(prior, torch.float32), torch.randint(40, (rows, 12))
@@ -72,20 +72,60 @@ def test_a_step_computes_the_priors_logits(prior: Transformer, backend: str, row
         packed.step(codes[:, -1], state)
 
 
+@pytest.mark.parametrize("copies", [1, MANY_ROWS // 4])
 @torch.no_grad()
-def test_rows_at_their_own_positions(prior: Transformer) -> None:
+def test_rows_at_their_own_positions(prior: Transformer, copies: int) -> None:
     """What the cache holds after a row's position does not matter."""
-    packed, codes, positions = PackedTransformer(prior, torch.float32), torch.randint(40, (4, 12)), [3, 1, 7, 2]
-    state = packed.start(4)
+    rows, positions = 4 * copies, [3, 1, 7, 2] * copies
+    packed, codes = PackedTransformer(prior, torch.float32), torch.randint(40, (rows, 12))
+    state = packed.start(rows)
     _, state = packed.step(None, state)
     for position in range(1, 8):
         _, state = packed.step(codes[:, position - 1], state)
     state = replace(state, position=torch.tensor(positions), max_position=7, is_uniform=False)
-    previous = codes[torch.arange(4), torch.tensor(positions) - 1]
+    previous = codes[torch.arange(rows), torch.tensor(positions) - 1]
     logits, after = packed.step(previous, state)
-    exact = prior(codes)[torch.arange(4), positions]
+    exact = prior(codes)[torch.arange(rows), positions]
     torch.testing.assert_close(logits, exact, atol=10 * TOLERANCE, rtol=TOLERANCE)
-    assert after.position.tolist() == [4, 2, 8, 3] and after.max_position == 8
+    assert after.position.tolist() == [4, 2, 8, 3] * copies and after.max_position == 8
+
+
+@torch.no_grad()
+def test_products_have_few_numbers_of_rows(prior: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps memory for each."""
+    found, product = set[int](), PackedLinear._product
+
+    def spy(self: PackedLinear, x: torch.Tensor, activation: str) -> torch.Tensor:
+        found.add(len(x))
+        return product(self, x, activation)
+
+    packed = PackedTransformer(prior, torch.float32)
+    monkeypatch.setattr(PackedLinear, "_product", spy)
+    for rows in range(1, 257):
+        _, state = packed.step(None, packed.start(rows))
+        logits, _ = packed.step(torch.zeros(rows, dtype=torch.long), state)
+        assert logits.shape == (rows, 40)
+    assert found == {padded_rows(rows) for rows in range(1, 257)} and len(found) <= 60
+
+
+def test_padding_rows_are_few() -> None:
+    for rows in range(1, 5000):
+        assert 0 <= padded_rows(rows) - rows < max(4, rows / 16)
+        assert rows > 16 or padded_rows(rows) == rows
+        assert padded_rows(padded_rows(rows)) == padded_rows(rows)
+
+
+@pytest.mark.parametrize("rows", [3, MANY_ROWS + 1])
+@torch.no_grad()
+def test_what_the_cache_holds_after_the_position_does_not_matter(prior: Transformer, rows: int) -> None:
+    """With many rows, attention reads all of the cache from the middle of the sequence on."""
+    packed, codes = PackedTransformer(prior, torch.float32), torch.randint(40, (rows, 12))
+    exact, state = prior(codes), packed.start(rows)
+    state.keys.fill_(1e4)
+    state.values.fill_(1e4)
+    for position in range(12):
+        logits, state = packed.step(codes[:, position - 1] if position else None, state)
+        torch.testing.assert_close(logits, exact[:, position], atol=10 * TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
@@ -188,3 +228,18 @@ def test_bf16_decodes_close_to_fp32(rows: int) -> None:
     x, exact = model.engine.decode(codes), model.decode(codes)
     assert x.shape == exact.shape and x.dtype is torch.float32
     assert TOLERANCE < (x - exact).abs().mean() < 2e-3
+
+
+def test_a_kv_cache_that_does_not_fit_halves_the_microbatch(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy allocates it, and raises another error than torch."""
+    packed = model.use("packed")
+    full, start = packed.sample(6, seed=5), PackedTransformer.start
+
+    def fail(self: PackedTransformer, batch: int) -> Any:
+        if batch > 3:
+            raise MemoryError("Unable to allocate 1. TiB")
+        return start(self, batch)
+
+    monkeypatch.setattr(PackedTransformer, "start", fail)
+    with pytest.warns(anytime.MemoryWarning, match="6 rows do not fit into memory; continuing with 3"):
+        assert torch.equal(packed.sample(6, seed=5).codes, full.codes)

@@ -7,17 +7,30 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+PACKED = (
+    *("_reorder_linear_weight", "_linear_pointwise", "_reorder_convolution_weight", "_convolution_pointwise"),
+    *("_reorder_convolution_transpose_weight", "_convolution_transpose_pointwise"),
+)
+"""torch's operations with packed weights; they are not part of its documented interface."""
+
 
 def has_onednn() -> bool:
-    """Return whether this torch has oneDNN's products with packed weights; without them, weights stay as they are."""
-    return torch.backends.mkldnn.is_available() and all(
-        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
-    )
+    """Return whether this torch has oneDNN's operations with packed weights; without them, weights stay as they are."""
+    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in PACKED)
 
 
 def has_bf16() -> bool:
     """Return whether this processor multiplies bf16 in hardware."""
     return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def padded_rows(rows: int) -> int:
+    """Return the number of rows to compute for `rows`, of which few different ones exist.
+
+    oneDNN keeps half a megabyte for each product and number of rows: multiples of 4 above 16 rows, of 8 above 128, and so on.
+    """
+    multiple = 1 if rows <= 16 else max(4, (1 << (rows - 1).bit_length()) // 32)
+    return -(-rows // multiple) * multiple
 
 
 class PackedLinear:
