@@ -171,7 +171,7 @@ class EagerSlots:
         """Fill the slots with the last rows in use."""
         kept = [slot for slot, owner in enumerate(self._owners) if owner is not group]
         used, holes = len(kept), [slot for slot in group.slots if slot < len(kept)]
-        self._swap(holes, [slot for slot in kept if slot >= used])
+        self._copy([slot for slot in kept if slot >= used], holes)
         del self._owners[used:]
 
     def wait(self) -> None:
@@ -182,18 +182,20 @@ class EagerSlots:
         chosen, rows = set(map(id, groups)), sum(group.size for group in groups)
         inside = [slot for slot in range(rows) if id(self._owners[slot]) not in chosen]
         outside = [slot for group in groups for slot in group.slots if slot >= rows]
-        self._swap(inside, outside)
+        self._copy([*inside, *outside], [*outside, *inside])
 
-    def _swap(self, a: list[int], b: list[int]) -> None:
-        """Exchange slots pairwise."""
-        if not a:
+    def _copy(self, sources: list[int], targets: list[int]) -> None:
+        """Give the rows in `sources` the slots `targets`."""
+        if not sources:
             return
-        one, other = (torch.tensor([*x, *y], device=self._codes.device) for x, y in ((a, b), (b, a)))
+        one, other = (torch.tensor(slots, device=self._codes.device) for slots in (targets, sources))
+        filled = int(self._position[other].max())
         for table in (self._cache.keys, self._cache.values):
-            table[:, one] = table[:, other]
+            table[:, one, :, :filled] = table[:, other, :, :filled]
         for tensor in (self._codes, self._position, self._temperature, self._top_k, self._top_p):
             tensor[one] = tensor[other]
-        for x, y in zip(a, b, strict=True):
-            first, second = self._owners[x], self._owners[y]
-            first.slots[first.slots.index(x)], second.slots[second.slots.index(y)] = y, x
-            self._owners[x], self._owners[y] = second, first
+        owners = [self._owners[slot] for slot in sources]
+        places = [owner.slots.index(slot) for owner, slot in zip(owners, sources, strict=True)]
+        for owner, place, target in zip(owners, places, targets, strict=True):
+            owner.slots[place] = target
+            self._owners[target] = owner

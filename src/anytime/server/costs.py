@@ -61,7 +61,7 @@ class CostModel:
         self._step, self._decode, self._clock = step, decode, clock
         self._join, self.samples_at_join = join or Curve({1: 0.0}), samples_at_join
         self._slowdown, self._delays, self._measured_at = UsualTime(), Delays(), 0.0
-        self._line, self._slow_fraction = (0.0, 0.0), 0.0
+        self._line, self._slow_usual, self._slow_delay = (0.0, 0.0), 0.0, 0.0  # slow averages of a piece of work and its delay
         self.batch = step.efficient_rows()
         """Rows that are worth stepping together."""
         short = [rows for rows in decode.rows if decode(rows) <= MAX_CHUNK_SECONDS]
@@ -97,13 +97,12 @@ class CostModel:
     def _add(self, calibrated: float, took: float) -> None:
         self._slowdown.add(took / calibrated)
         if self._is_stale:
-            self._delays, self._slow_fraction = Delays(), 0.0
+            self._delays, self._slow_usual, self._slow_delay = Delays(), 0.0, 0.0
         usual = calibrated * self.slowdown
         self._delays.add(usual, took)
-        self._slow_fraction += SLOW_AVERAGE * (max(0.0, took / usual - 1) - self._slow_fraction)
-        once, fraction = self._delays.line()
-        # The larger of two averages: jobs that are refused come again, and would be accepted whenever the fast one is low.
-        self._line, self._measured_at = (once, max(fraction, self._slow_fraction)), self._clock()
+        self._slow_usual += SLOW_AVERAGE * (usual - self._slow_usual)
+        self._slow_delay += SLOW_AVERAGE * (max(0.0, took - usual) - self._slow_delay)
+        self._line, self._measured_at = self._delays.line(), self._clock()
 
     @property
     def _is_stale(self) -> bool:
@@ -115,8 +114,11 @@ class CostModel:
         return (0.0, 0.0) if self._is_stale else self._line
 
     def mean_delay(self, work: float) -> float:
-        """Return the delay that this much work has on average, without what may happen once."""
-        return self.delay_line[1] * work
+        """Return the delay that this much work has on average.
+
+        A slow average: jobs that are refused come again, and would be accepted whenever a fast one is low.
+        """
+        return 0.0 if self._is_stale or not self._slow_usual else work * self._slow_delay / self._slow_usual
 
     def delay(self, work: float) -> float:
         """Return the delay to expect for that much work."""

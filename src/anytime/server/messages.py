@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4
 """Length of a message, big-endian, as `multiprocessing.connection` writes it."""
-MARGIN = 0.002
+MARGIN = 0.001
 """Seconds before its deadline that an answer leaves the engine, at the latest: it must still be encoded and sent."""
 
 

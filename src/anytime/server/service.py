@@ -102,7 +102,7 @@ class Service:
     def _refusal(self, possible_after: float) -> ProblemError:
         """Count a request whose deadline cannot be kept; return the answer to it."""
         self.metrics.refused.labels("deadline").inc()
-        self.delays.reserve.add_refusal()
+        self.delays.reserve.add(is_refused=True)
         milliseconds = math.ceil(1000 * possible_after)
         text = f"the deadline cannot be kept; an answer could be ready after {milliseconds} ms"
         headers = {"Retry-After": str(max(1, math.ceil(possible_after)))}
@@ -164,9 +164,8 @@ class Service:
         submit, number = ticket.submit, secrets.token_hex(8) if answer.final else ""
         result = Result(info, submit, answer.codes, answer.data, time.monotonic() - submit.arrived, number)
         if answer.final:
-            slack = submit.deadline - time.monotonic()
-            self.metrics.answered(result, slack)
-            self.delays.reserve.add_answer(late=-slack)
+            self.metrics.answered(result, submit.deadline - time.monotonic())
+            self.delays.reserve.add(is_refused=False)
             self.remembered[number] = Remembered(submit, tuple(tuple(row) for row in answer.codes.tolist()))
             while len(self.remembered) > MAX_REMEMBERED:
                 self.remembered.popitem(last=False)

@@ -2,14 +2,12 @@
 
 The engine plans with its own times only. Under load the web process takes longer: requests wait in their sockets while others
 are read, answers wait to be encoded. Both waits are measured. The first counts from the arrival of each request, where the
-system tells it; the second is taken off the deadlines of new requests. So is a reserve against late answers far beyond the
-capacity, where every accepted request waits until its deadline and the slightest delay makes many late.
+system tells it; the second is taken off the deadlines of new requests. So is a reserve far beyond the capacity.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,11 +20,10 @@ WINDOW_SECONDS, MAX_WAITS = 1.0, 128
 """How long, and how many, measured waits count."""
 OVERLOADED_SECONDS = 0.5
 """Wait to be read above which new requests are refused unread: reading them all would only make the wait longer."""
-MANY_REFUSED, REQUEST_WEIGHT = 0.25, 0.02
-"""Share of refusals from which there is a reserve, and the weight of one request in that share. Below it, a reserve would
-refuse what can be answered; above it, another refusal costs nothing."""
-FORGET_SECONDS, MAX_RESERVE = 5.0, 0.2
-"""In which a reserve falls to a third, and its largest share of the time until a deadline."""
+FEW_REFUSED, MANY_REFUSED, REQUEST_WEIGHT = 0.25, 0.5, 0.02
+"""Shares of refusals from which there is a reserve, and from which it is full; and the weight of one request in that share."""
+MAX_RESERVE = 0.25
+"""The full reserve, as a share of the time until a deadline."""
 QUANTILE = 0.9
 """Of the waits, the one that is allowed for: with the longest, one pause would refuse every short deadline after it."""
 
@@ -64,44 +61,33 @@ class RecentWaits:
 
 
 class Reserve:
-    """Time kept free while many requests are refused: the longest lateness of recent answers, slowly forgotten.
+    """The share of its time that a request is to be ready before its deadline, while many are refused.
 
-    >>> now = 0.0
-    >>> reserve = Reserve(clock=lambda: now)
-    >>> reserve.add_answer(late=0.03)
-    >>> reserve.seconds
+    Far beyond the capacity the queue is as long as deadlines allow: a slight delay makes many answers late. A reserve makes it
+    shorter and costs nothing, since as many requests are served. Below, it would refuse what can be answered.
+
+    >>> reserve = Reserve()
+    >>> for _ in range(10):
+    ...     reserve.add(is_refused=True)
+    >>> reserve.share
     0.0
-    >>> for _ in range(20):
-    ...     reserve.add_refusal()
-    >>> reserve.seconds
-    0.03
-    >>> now = 5.0
-    >>> round(reserve.seconds, 3)
-    0.011
+    >>> for _ in range(30):
+    ...     reserve.add(is_refused=True)
+    >>> reserve.share
+    0.25
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._longest, self._at, self._refused = 0.0, clock(), 0.0
+    def __init__(self) -> None:
+        self._refused = 0.0  # share of recent requests
+
+    def add(self, *, is_refused: bool) -> None:
+        """Add a request that was refused or answered."""
+        self._refused += REQUEST_WEIGHT * (is_refused - self._refused)
 
     @property
-    def seconds(self) -> float:
+    def share(self) -> float:
         """The reserve at this moment."""
-        return self._lateness if self._refused > MANY_REFUSED else 0.0
-
-    @property
-    def _lateness(self) -> float:
-        return self._longest * math.exp((self._at - self._clock()) / FORGET_SECONDS)
-
-    def add_answer(self, late: float) -> None:
-        """Add an answer and how late it was; negative if it was in time."""
-        self._refused -= REQUEST_WEIGHT * self._refused
-        if late > self._lateness:
-            self._longest, self._at = late, self._clock()
-
-    def add_refusal(self) -> None:
-        """Add a refused request."""
-        self._refused += REQUEST_WEIGHT * (1 - self._refused)
+        return MAX_RESERVE * min(1.0, max(0.0, (self._refused - FEW_REFUSED) / (MANY_REFUSED - FEW_REFUSED)))
 
 
 class WebDelays:
@@ -109,7 +95,7 @@ class WebDelays:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._unread, self._returning, self.reserve = RecentWaits(clock), RecentWaits(clock), Reserve(clock)
+        self._unread, self._returning, self.reserve = RecentWaits(clock), RecentWaits(clock), Reserve()
 
     async def watch(self) -> None:
         """Measure how late the event loop is: a request that arrives then is read as late. Runs until cancelled."""
@@ -136,8 +122,7 @@ class WebDelays:
 
         The engine's messages wait to be read as long as requests do, even if there were no answers of late.
         """
-        waits = max(0.0, self.unread - MARGIN, self._returning.usual - MARGIN)
-        return waits + min(self.reserve.seconds, MAX_RESERVE * within)
+        return max(self.reserve.share * within, self.unread - MARGIN, self._returning.usual - MARGIN)
 
     @property
     def is_overloaded(self) -> bool:

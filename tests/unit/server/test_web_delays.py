@@ -56,16 +56,16 @@ def test_an_event_loop_that_is_held_up_is_noticed() -> None:
     assert asyncio.run(held_up()) > 0.05
 
 
-def test_while_many_are_refused_late_answers_leave_a_reserve_of_at_most_a_fifth_of_the_time() -> None:
+def test_while_many_are_refused_a_quarter_of_the_time_is_kept_free() -> None:
     delays = WebDelays(clock=lambda: 100.0)
-    delays.reserve.add_answer(late=0.03)
     for _ in range(10):
-        delays.reserve.add_refusal()
+        delays.reserve.add(is_refused=True)
     assert delays.allowance(1.0) == 0.0, "few are refused"
-    for _ in range(10):
-        delays.reserve.add_refusal()
-    assert delays.allowance(1.0) == pytest.approx(0.03)
-    assert delays.allowance(0.02) == pytest.approx(0.004), "otherwise short deadlines would always be refused"
-    for _ in range(50):
-        delays.reserve.add_answer(late=-0.01)
-    assert delays.allowance(1.0) == 0.0, "the load has dropped"
+    for _ in range(40):
+        delays.reserve.add(is_refused=True)
+    assert delays.allowance(1.0) == pytest.approx(0.25) and delays.allowance(0.02) == pytest.approx(0.005)
+    delays.add_unread(0.5)
+    assert delays.allowance(1.0) == pytest.approx(0.5 - MARGIN), "the longer of the two"
+    for _ in range(60):
+        delays.reserve.add(is_refused=False)
+    assert delays.allowance(0.02) == pytest.approx(0.5 - MARGIN), "the load has dropped"
