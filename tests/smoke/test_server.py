@@ -359,6 +359,7 @@ def test_openais_own_client_gets_images_and_partial_images(server: Server, model
     client.close()
 
 
+@pytest.mark.timing
 def test_the_commands_of_the_page_on_serving_work_as_written(server: Server, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
     lines = [line.replace(":8000", f":{server.port}") for line in page.splitlines() if line.startswith("curl ")]

@@ -29,7 +29,7 @@ VERBS = {
     "reproduce": "Reproduce a figure or table of the paper. Without a name, list the experiments.",
     "serve": "Serve models over HTTP: every answer is ready by its deadline, with fewer codes under load.",
     "export": "Export a model: a bundle with quantised weights, ONNX files, compiled networks or a page for browsers.",
-    "bench": "Measure sampling speed on this machine by engine, batch size and number of codes.",
+    "bench": "Measure sampling speed, or how a server keeps deadlines under load, on this machine.",
     "info": "Describe a model and check its files.",
     "completion": "Print a script that completes verbs, options and models in bash, zsh or fish.",
 }

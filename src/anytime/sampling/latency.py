@@ -68,7 +68,7 @@ class Delays:
     def expected(self, work: float) -> float:
         """Return the delay to expect for that much work: the largest that recent work of this length had.
 
-        The single longest delay is left out: it may be a stall that does not happen again.
+        The single longest delay is left out if it is longer than its work: it may be a stall that does not happen again.
         """
         if not self._pieces:
             return 0.0
@@ -76,7 +76,7 @@ class Delays:
         worst = usual_sum = delay_sum = 0.0
         stretch: deque[tuple[float, float]] = deque()
         for usual, delay in self._pieces:
-            if delay == longest > 0:
+            if delay == longest > usual:
                 delay, longest = 0.0, -1.0
             stretch.append((usual, delay))
             usual_sum, delay_sum = usual_sum + usual, delay_sum + delay
