@@ -231,7 +231,7 @@ def test_bf16_decodes_close_to_fp32(rows: int) -> None:
 
 
 def test_a_kv_cache_that_does_not_fit_halves_the_microbatch(model: AnytimeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy allocates it, and raises another error than torch."""
+    """torch raises a RuntimeError, numpy a MemoryError."""
     packed = model.use("packed")
     full, start = packed.sample(6, seed=5), PackedTransformer.start
 
